@@ -1,0 +1,30 @@
+"""Everything about the package stands in settings.ini; this file hands it to setuptools."""
+
+from configparser import ConfigParser
+from pathlib import Path
+
+from setuptools import setup
+
+here = Path(__file__).parent
+parser = ConfigParser(interpolation=None)
+parser.read(here / "settings.ini", encoding="utf-8")
+settings = parser["DEFAULT"]
+
+setup(
+    name=settings["lib_name"],
+    version=settings["version"],
+    description=settings["description"],
+    long_description=(here / "README.md").read_text(encoding="utf-8") if (here / "README.md").exists() else "",
+    long_description_content_type="text/markdown",
+    keywords=settings["keywords"].split(),
+    author=settings["author"],
+    author_email=settings["author_email"],
+    license="Apache-2.0",
+    url=settings["git_url"],
+    python_requires=f">={settings['min_python']}",
+    packages=[settings["lib_path"]],
+    install_requires=settings["requirements"].split(),
+    extras_require={"dev": settings["dev_requirements"].split()},
+    # papermill loads this before it reads its arguments: `papermill nbs/x.ipynb` then finds its output path
+    entry_points={"papermill.engine": ["compatkit = compatkit.runs:papermill_entry.engine"]},
+)

@@ -1,0 +1,39 @@
+"""What holds for all tests: runs go to a temporary folder, and where everything is installed nothing is skipped."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def runs_in_a_temporary_folder(tmp_path_factory):
+    "No test writes into the project's runs/; processes that a test starts inherit this."
+    before = os.environ.get("COMPATKIT_HOME")
+    os.environ["COMPATKIT_HOME"] = str(tmp_path_factory.mktemp("runs"))
+    yield
+    os.environ.pop("COMPATKIT_HOME")
+    if before is not None:
+        os.environ["COMPATKIT_HOME"] = before
+
+
+def refuse_skip(report):
+    "With COMPATKIT_REQUIRE_ALL=1 a skip is a failure, unless its reason begins with 'needs a GPU'."
+    if os.environ.get("COMPATKIT_REQUIRE_ALL") != "1" or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = reason.removeprefix("Skipped: ")
+    if not reason.startswith("needs a GPU"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, though COMPATKIT_REQUIRE_ALL=1 allows only 'needs a GPU ...': {reason}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    refuse_skip(outcome.get_result())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector):
+    outcome = yield
+    refuse_skip(outcome.get_result())

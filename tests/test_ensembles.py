@@ -1,0 +1,251 @@
+"Combinations of models against loops over examples, and their limits."
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from compatkit.ensembles import average_logits, choose_weight, majority_vote, member_windows, mix, mixing_curve, most_central
+from compatkit.metrics import FlipCounts, on_par
+from compatkit.predictions import Predictions, log_softmax, softmax
+
+SPACES = ["probability", "logit"]
+NAMES = np.array(["pear", "apple", "fig", "plum"]) # not in alphabetical order on purpose
+
+
+def models(count, seed=0, examples=60, classes=4, names=False, dtype=np.float64):
+    generator = np.random.default_rng(seed)
+    label = generator.integers(0, classes, examples)
+    common = 1.5 * np.eye(classes)[label]
+    return [Predictions([f"e{i}" for i in range(examples)], NAMES[label] if names else label,
+                        logits=(common + generator.normal(size=(examples, classes))).astype(dtype), classes=NAMES[:classes] if names else None)
+            for _ in range(count)]
+
+
+def shuffled(predictions, seed=0):
+    return predictions.select(np.random.default_rng(seed).permutation(predictions.id))
+
+
+# -- votes ----------------------------------------------------------------------------------------
+
+def naive_vote(members, row, use_logits):
+    answers = [int(m.logits[row].argmax()) for m in members]
+    most = max(answers.count(c) for c in answers)
+    tied = [c for c in range(members[0].logits.shape[1]) if answers.count(c) == most]
+    if not use_logits:
+        return min(tied)
+    return max(tied, key=lambda c: (sum(softmax(m.logits)[row, c] for m in members), -c))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("names", [False, True])
+def test_vote_is_that_of_a_naive_loop(count, names):
+    members = models(count, seed=count, names=names)
+    expected = [naive_vote(members, row, True) for row in range(60)]
+    result = majority_vote([members[0]] + [shuffled(m) for m in members[1:]])
+    assert result.prediction.tolist() == (NAMES[expected].tolist() if names else expected)
+    assert result.id.tolist() == members[0].id.tolist() and result.logits is None
+
+
+def test_vote_without_logits_takes_the_lowest_class():
+    members = models(4, seed=9)
+    bare = [Predictions(m.id, m.label, m.prediction) for m in members]
+    assert majority_vote(bare).prediction.tolist() == [naive_vote(members, row, False) for row in range(60)]
+    one_bare = majority_vote([members[0], *bare[1:]])
+    assert one_bare.prediction.tolist() == majority_vote(bare).prediction.tolist()
+
+
+def test_ties_of_names_follow_the_order_of_classes():
+    answers = [["plum"], ["apple"]]
+    assert majority_vote([Predictions(["a"], prediction=p) for p in answers]).prediction.tolist() == ["apple"] # alphabetical
+    named = [Predictions(["a"], prediction=p, classes=["plum", "pear", "apple"]) for p in answers]
+    assert majority_vote(named).prediction.tolist() == ["plum"]
+
+
+def test_vote_counts_the_given_answers_and_not_the_argmax():
+    member = Predictions(["a"], logits=[[3., 0.]], prediction=[1])
+    assert majority_vote([member] * 3).prediction.tolist() == [1]
+
+
+def test_vote_refuses_bad_members():
+    first, second = models(2)
+    with pytest.raises(ValueError, match="at least one member"):
+        majority_vote([])
+    with pytest.raises(ValueError, match="only in the old"):
+        majority_vote([first, second.select(second.id[:5])])
+    with pytest.raises(ValueError, match="labels differ"):
+        majority_vote([first, second.replace(label=1 - np.minimum(second.label, 1))])
+    with pytest.raises(ValueError, match="Predictions.load"):
+        majority_vote(["a.parquet"])
+    with pytest.raises(ValueError, match="answers outside the 2 classes for ids"):
+        majority_vote([Predictions(["a"], prediction=[2], logits=[[0., 1.]])])
+    with pytest.raises(ValueError, match="repeated ids"):
+        majority_vote([Predictions(["a", "a"], prediction=[2, 1])])
+
+
+def test_windows():
+    asked = member_windows(7, 5, 3)
+    assert asked.windows == [(0, 1, 2, 3, 4), (1, 2, 3, 4, 5), (2, 3, 4, 5, 6)] and asked.shared == 4 and "share 4" in asked.note
+    assert member_windows(5, 5, 1).shared == 0 and "no model shared" in member_windows(5, 5, 1).note
+    assert member_windows(3, 1, 3).shared == 0
+    with pytest.raises(ValueError, match="3 votes of 5 need 7 members, there are 6"):
+        member_windows(6, 5, 3)
+    with pytest.raises(ValueError, match="at least 1"):
+        member_windows(6, 0, 3)
+
+
+# -- averages -------------------------------------------------------------------------------------
+
+def test_average_logits_is_the_mean():
+    members = models(3)
+    result = average_logits([members[0], shuffled(members[1]), shuffled(members[2], 5)])
+    assert np.allclose(result.logits, sum(m.logits for m in members) / 3)
+    assert np.array_equal(average_logits(members[:1]).logits, members[0].logits)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_most_central_is_the_one_of_the_pairwise_distances(seed):
+    members = models(5, seed)
+    distance = [[np.square(softmax(a.logits) - softmax(b.logits)).sum(axis=1).mean() for b in members] for a in members]
+    expected = int(np.argmin(np.sum(distance, axis=1)))
+    assert most_central(members) == most_central([members[0], *map(shuffled, members[1:])]) == expected
+
+
+def test_most_central_needs_logits_and_takes_the_first_of_equals():
+    member = models(1)[0]
+    assert most_central([member, member]) == 0
+    with pytest.raises(ValueError, match="needs `logits`"):
+        most_central([Predictions(["a"], [1], [1])])
+
+
+# -- mixtures -------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("weight", [0., .3, .5, .9, 1.])
+def test_mix_is_the_formula(weight):
+    old, new = models(2, seed=1, names=True)
+    mixed = mix(old, shuffled(new), weight)
+    assert np.allclose(softmax(mixed.logits), (1 - weight) * softmax(old.logits) + weight * softmax(new.logits))
+    mixed = mix(old, shuffled(new), weight, space="logit")
+    assert np.allclose(mixed.logits, (1 - weight) * old.logits + weight * new.logits)
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_ends_are_the_two_models(space, dtype):
+    old, new = models(2, seed=2, examples=500, dtype=dtype)
+    assert np.array_equal(mix(old, new, 0, space).prediction, old.prediction)
+    assert np.array_equal(mix(old, new, 1, space).prediction, new.prediction)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_a_weight_per_example(space):
+    old, new = models(2, seed=3)
+    weight = np.random.default_rng(0).random(len(old))
+    each = mix(old, shuffled(new), weight, space)
+    for row in range(len(old)):
+        alone = mix(old, new, weight[row], space)
+        assert np.allclose(log_softmax(each.logits[row]), log_softmax(alone.logits[row]))
+
+
+def test_extreme_logits_stay_finite():
+    old = Predictions(["a"], [0], logits=np.float32([[1e30, -1e30]]))
+    new = Predictions(["a"], [0], logits=np.float32([[-1e30, 1e30]]))
+    assert np.isfinite(mix(old, new, .5).logits).all()
+    assert np.allclose(softmax(mix(old, new, .25).logits), [[.75, .25]])
+
+
+def test_classes_that_one_model_lacks():
+    old = Predictions(["a", "b"], ["x", "z"], logits=[[2., 0.], [0., 0.]], classes=["x", "y"])
+    new = Predictions(["a", "b"], ["x", "z"], logits=[[1., 2., 0.], [9., 0., 0.]], classes=["y", "x", "z"][::-1])
+    mixed = mix(old, new, .6)
+    assert mixed.classes == ("x", "y", "z")
+    wide_old = np.column_stack([softmax(old.logits), np.zeros(2)])
+    assert np.allclose(softmax(mixed.logits), .4 * wide_old + .6 * softmax(new.logits)[:, [1, 2, 0]])
+    assert mixed.prediction[1] == "z" and mix(old, new, .6, "logit").prediction[1] != "z"
+    assert mix(old, new, 1., "logit").prediction[1] == "z"
+    assert np.isfinite(mix(old, new, .5, "logit").logits).all()
+    assert majority_vote([new, new, old]).prediction.tolist() == new.prediction.tolist()
+
+
+@pytest.mark.parametrize("weight, message", [
+    (-.1, "between 0 and 1"), (1.1, "between 0 and 1"), (np.nan, "between 0 and 1"), ([.5, .5], "one per example .60."), (np.ones((60, 1)), "not of shape")])
+def test_bad_weights_are_refused(weight, message):
+    with pytest.raises(ValueError, match=message):
+        mix(*models(2), weight)
+
+
+def test_bad_spaces_and_missing_logits_are_refused():
+    old, new = models(2)
+    for function in (lambda space: mix(old, new, .5, space), lambda space: mixing_curve(old, new, space=space)):
+        with pytest.raises(ValueError, match="choose probability or logit"):
+            function("odds")
+    with pytest.raises(ValueError, match="needs `logits`"):
+        mix(old, Predictions(new.id, new.label, new.prediction), .5)
+    with pytest.raises(ValueError, match="needs `label`"):
+        mixing_curve(old.replace(label=None), new.replace(label=None))
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        mixing_curve(old, new, [.5, 2])
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("names", [False, True])
+def test_the_curve_is_made_of_mixtures(space, names):
+    old, new = models(2, seed=4, examples=300, names=names)
+    new = shuffled(new)
+    weights = np.linspace(0, 1, 11)
+    curve = mixing_curve(old, new, weights, space)
+    for i, weight in enumerate(weights):
+        mixed = mix(old, new, weight, space)
+        counts = FlipCounts.between(old, mixed)
+        assert (curve.accuracy[i], curve.nfr[i], curve.pfr[i]) == pytest.approx((counts.accuracy_new, counts.nfr, counts.pfr))
+        assert curve.agreement[i] == pytest.approx(np.mean(old.prediction == mixed.prediction))
+    assert curve.nfr[0] == 0 and curve.agreement[0] == 1
+    assert curve.accuracy[-1] == new.correct.mean()
+
+
+def test_the_curve_judges_by_the_answers_that_the_old_model_gave():
+    old, new = models(2, seed=5)
+    given = old.replace(prediction=np.zeros(60, dtype=int))
+    curve = mixing_curve(given, new, [1.])
+    assert curve.nfr[0] == pytest.approx(FlipCounts.of(old.label, np.zeros(60, dtype=int), new.prediction).nfr)
+
+
+# -- choosing a weight ----------------------------------------------------------------------------
+
+def test_the_chosen_weight_has_the_lowest_nfr_among_those_on_a_par():
+    pairs = [models(2, seed=s, examples=400) for s in range(3)]
+    olds, news = [p[0] for p in pairs], [p[1] for p in pairs]
+    choice = choose_weight(olds, news)
+    reference = np.mean([n.correct.mean() for n in news])
+    able = []
+    for weight in (.5, .6, .7, .8, .9):
+        mixed = [FlipCounts.between(o, mix(o, n, weight)) for o, n in zip(olds, news)]
+        accuracy, nfr = np.mean([m.accuracy_new for m in mixed]), np.mean([m.nfr for m in mixed])
+        if on_par(accuracy, reference, 400):
+            able.append((nfr, -weight))
+    assert choice.weight == -min(able)[1] and choice.nfr == pytest.approx(min(able)[0]) and choice.reference == pytest.approx(reference)
+    assert len(choice.tried) == 5
+
+
+def test_a_weight_below_par_is_never_chosen():
+    label = np.zeros(100, dtype=int)
+    old = Predictions(range(100), label, logits=np.tile([0., 5.], (100, 1))) # always wrong, and sure of it
+    new = Predictions(range(100), label, logits=np.tile([1., 0.], (100, 1))) # always right, and unsure
+    choice = choose_weight(old, new, weights=(.5, .6, .65, .9))
+    assert choice.weight == .9 and [row[3] for row in choice.tried] == [False, False, False, True]
+    nothing = choose_weight(old, new, weights=(.1, .2))
+    assert nothing.weight is None and len(nothing.tried) == 2
+    assert choose_weight(old, new, untreated=old, weights=(.2, .9)).weight == .9 # equal NFR: the larger weight
+
+
+def test_choose_weight_needs_pairs():
+    old, new = models(2)
+    with pytest.raises(ValueError, match="2 old and 1 new"):
+        choose_weight([old, old], [new])
+    with pytest.raises(ValueError, match="0 old and 0 new"):
+        choose_weight([], [])
+
+
+def test_importing_needs_no_heavy_library():
+    code = "import sys, compatkit.ensembles; print([m for m in ('torch', 'scipy', 'pandas', 'pyarrow', 'matplotlib') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
