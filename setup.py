@@ -23,6 +23,7 @@ setup(
     url=settings["git_url"],
     python_requires=f">={settings['min_python']}",
     packages=[settings["lib_path"]],
+    package_data={settings["lib_path"]: ["papers.csv"]},
     install_requires=settings["requirements"].split(),
     extras_require={"dev": settings["dev_requirements"].split()},
     # papermill loads this before it reads its arguments: `papermill nbs/x.ipynb` then finds its output path

@@ -31,7 +31,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 # %% ../nbs/runs.ipynb #7a4b038d
@@ -157,6 +157,7 @@ class _Canonical(ast.NodeTransformer):
         return super().generic_visit(node)
 
 
+@cache  # the source is read once: a file that is edited while a long run goes on does not disturb it
 def _canonical_text(definition: object) -> str:
     while isinstance(definition, partial):
         definition = definition.func
@@ -170,7 +171,10 @@ def _canonical_text(definition: object) -> str:
         node = _definition_in(linecache.getlines(source), names, code and code.co_firstlineno)
         if node is not None:
             return ast.unparse(_Canonical().visit(node))
-    raise ValueError(f"no source was found for {definition.__qualname__}; define it in a file or a notebook cell")
+    raise ValueError(
+        f"no source was found for {definition.__qualname__}: define it in a file or a notebook cell, "
+        "and start this process again if the file was changed since it began"
+    )
 
 
 def code_fingerprint(

@@ -1,0 +1,651 @@
+"""Training: the Trainer is transformers' own, a treatment changes what it says and nothing else, a run is trained once."""
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from torch.nn import functional as F
+from transformers import Trainer, TrainingArguments
+from transformers.trainer_pt_utils import LengthGroupedSampler
+
+from compatkit.distillation import DynamicDistillation
+from compatkit.gated_fusion import LearnGate
+from compatkit.models import last_linear
+from compatkit.predictions import Predictions
+from compatkit.runs import failed_runs, find, run_id
+from compatkit.training import (
+    Recipe, Treatment, build, check_old_logits, collator, encode, fine_tune, identity, load_weights, out_of_fold, predict, resolve_precision,
+    save_weights, train_once, training_code,
+)  # fmt: skip
+
+FAST = {"num_train_epochs": 2, "learning_rate": 3e-3, "per_device_train_batch_size": 8, "precision": "float32", "progress": False}
+QUIET = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "logging_strategy": "epoch", "use_cpu": not torch.cuda.is_available()}
+
+
+def train(treatment=None, seed=0, rows=None, dropout=0.1, model=None, **options):
+    "A tiny model, trained."
+    model = model or tiny.model(dropout=dropout)
+    return fine_tune(model, rows or tiny.data(), treatment, seed, **(FAST | options)).model
+
+
+@pytest.fixture(scope="module")
+def plain():
+    "The weights of plain training with seed 0."
+    return tiny.weights(train())
+
+
+# --- plain training --------------------------------------------------------------------------------------------------
+
+
+class OwnTrainer(Trainer):
+    "transformers' Trainer; only the order of the examples is given."
+
+    def _get_train_sampler(self, train_dataset=None):
+        return LengthGroupedSampler(self.args.train_batch_size, lengths=self.train_dataset.lengths)
+
+
+def test_plain_training_is_transformers_own_bit_for_bit(plain, tmp_path):
+    rows, model = tiny.data(), tiny.model()
+    arguments = TrainingArguments(
+        str(tmp_path), num_train_epochs=2, learning_rate=3e-3, per_device_train_batch_size=8, weight_decay=0.01, warmup_steps=0.1,
+        lr_scheduler_type="linear", max_grad_norm=1.0, optim="adamw_torch_fused", seed=0, data_seed=0, remove_unused_columns=False,
+        dataloader_pin_memory=torch.cuda.is_available(), **QUIET,
+    )  # fmt: skip
+    collate = lambda examples: rows.collate(examples) | {"labels": torch.tensor([one["label"] for one in examples])}
+    trainer = OwnTrainer(model, arguments, train_dataset=rows, data_collator=collate)
+    trainer.train()  # the loss is the model's own
+    assert tiny.same(trainer.model, plain)
+    assert not tiny.same(tiny.model(), plain)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(plain):
+    torch.rand(3)  # whatever was drawn before
+    assert tiny.same(train(), plain)
+    assert not tiny.same(train(seed=1), plain)
+
+
+class SeesTheType(Treatment):
+    "Notes in which type the head computes."
+
+    def prepare(self, model):
+        self.seen = []
+        last_linear(model).register_forward_hook(lambda layer, given, result: self.seen.append(result.dtype))
+        return model
+
+
+def test_bfloat16_and_float32_in_turn_in_one_process(plain):
+    found = {}
+    for precision in ("float32", "bfloat16", "float32"):
+        treatment = SeesTheType()
+        model = train(treatment, precision=precision)
+        assert set(treatment.seen) == {getattr(torch, precision)}
+        treatment.seen.clear()
+        predict(model, tiny.data())
+        assert set(treatment.seen) == {torch.float32}, "after training nothing of the autocast may stay"
+        found.setdefault(precision, []).append(tiny.weights(model))
+    assert all(tiny.same(one, plain) for one in found["float32"])
+    assert 0 < tiny.distance(found["bfloat16"][0], plain) < 1
+
+
+def test_a_wrong_precision_is_named():
+    with pytest.raises(ValueError, match="'half' is not one of auto, bfloat16, float32"):
+        resolve_precision("half")
+    assert resolve_precision() in {"bfloat16", "float32"}
+
+
+def test_epochs_are_announced_with_the_weights_they_have():
+    seen, start = [], tiny.weights(tiny.model())
+    model = train(on_epoch=lambda model, epoch: seen.append((epoch, tiny.weights(model))))
+    assert [epoch for epoch, _ in seen] == [1, 2]
+    assert tiny.same(seen[1][1], model) and not tiny.same(seen[0][1], model) and not tiny.same(seen[0][1], start)
+
+
+def test_the_history_holds_one_loss_an_epoch():
+    history = fine_tune(tiny.model(), tiny.data(), **FAST).history
+    assert len([entry for entry in history if "loss" in entry]) == 2
+
+
+# --- treatments, through the Trainer ---------------------------------------------------------------------------------
+
+
+def test_distillation_of_weight_0_is_plain_training(plain):
+    assert tiny.same(train(DynamicDistillation(weight=0.0), old=tiny.old_answers(tiny.data())), plain)
+
+
+def test_old_logits_are_joined_by_id(plain):
+    rows = tiny.data()
+    old = tiny.old_answers(rows)
+    treated = tiny.weights(train(DynamicDistillation(), old=old))
+    assert not tiny.same(treated, plain)
+    order = np.random.default_rng(0).permutation(len(old))
+    assert tiny.same(train(DynamicDistillation(), old=old.select(old.id[order])), treated)
+    further = Predictions(["never seen"], [0], logits=np.zeros((1, 3), np.float32))  # more examples than the training split
+    more = [np.concatenate(pair) for pair in ((further.id, old.id), (further.label, old.label), (further.logits, old.logits))]
+    assert tiny.same(train(DynamicDistillation(), old=Predictions(more[0], more[1], logits=more[2])), treated)
+    shuffled = Predictions(old.id, old.label, logits=old.logits[order])
+    assert not tiny.same(train(DynamicDistillation(), old=shuffled), treated)
+
+
+class Recorder(Treatment):
+    "Writes down what every hook is given."
+
+    def __init__(self):
+        self._forward, self._loss, self._penalty, self._rates, self._start = [], [], [], [], None
+
+    def prepare(self, model):
+        self._start = tiny.weights(model)
+        self._model = model
+        return model
+
+    def forward(self, model, inputs, old_logits, step):
+        self._forward.append((set(inputs), inputs["input_ids"].clone(), old_logits.clone(), step))
+        return super().forward(model, inputs, old_logits, step)
+
+    def loss(self, logits, label, old_logits=None):
+        self._loss.append((tuple(logits.shape), label.clone(), old_logits.clone()))
+        return super().loss(logits, label)
+
+    def penalty(self, model):
+        self._penalty.append(model is self._model)
+
+    def after_step(self, model, learning_rate):
+        self._rates.append((model is self._model, learning_rate))
+
+
+def test_every_hook_is_given_the_right_things(plain):
+    rows = tiny.data()
+    old = tiny.old_answers(rows)
+    of_tokens = {tuple(tokens): row for row, tokens in enumerate(rows.tokens["input_ids"])}
+    assert len(of_tokens) == len(rows)
+    treatment = Recorder()
+    assert tiny.same(train(treatment, old=old), plain), "a treatment that only looks changes nothing"
+    assert tiny.same(treatment._start, tiny.model())
+    steps = 2 * len(rows) // 8
+    assert [step for *_, step in treatment._forward] == list(range(steps))
+    for (names, tokens, old_logits, _), (shape, label, old_again) in zip(treatment._forward, treatment._loss, strict=True):
+        assert "labels" not in names and {"input_ids", "attention_mask"} <= names
+        which = [of_tokens[tuple(row[row != rows.pad_token_id].tolist())] for row in tokens.cpu()]
+        assert shape == (len(which), 3) and label.tolist() == [rows.labels[row] for row in which]
+        np.testing.assert_array_equal(old_logits.cpu().numpy(), old.logits[which])
+        assert torch.equal(old_again, old_logits)
+    assert treatment._penalty == [True] * steps
+    warm, rate = max(1, round(0.1 * steps)), FAST["learning_rate"]
+    expected = [rate * step / warm if step < warm else rate * (steps - step) / (steps - warm) for step in range(steps)]
+    assert all(own for own, _ in treatment._rates)
+    np.testing.assert_allclose([used for _, used in treatment._rates], expected, rtol=1e-6, atol=1e-12)
+
+
+class Anchor(Treatment):
+    "A made-up penalty: the squared distance to the first weights."
+
+    def __init__(self, strength):
+        self.strength = strength
+
+    def prepare(self, model):
+        self._start = {name: value.detach().clone() for name, value in model.named_parameters()}
+        return model
+
+    def penalty(self, model):
+        return self.strength * sum((value - self._start[name]).square().sum() for name, value in model.named_parameters())
+
+
+def test_a_penalty_holds_the_weights_back():
+    options = {"optim": "sgd", "learning_rate": 0.1, "max_grad_norm": 0.0, "dropout": 0.0, "num_train_epochs": 4}
+    start = tiny.model(dropout=0.0)
+    free, held = train(**options), train(Anchor(4.0), **options)
+    assert tiny.same(train(Anchor(0.0), **options), free)
+    assert 0 < tiny.distance(held, start) < tiny.distance(free, start) / 3
+
+
+class GoesBack(Treatment):
+    "After every step the first weights come back."
+
+    def prepare(self, model):
+        self._start = tiny.weights(model)
+        return model
+
+    def after_step(self, model, learning_rate):
+        model.load_state_dict(self._start)
+
+
+def test_after_step_has_the_last_word():
+    assert tiny.same(train(GoesBack()), tiny.model())
+
+
+class Widened(Treatment):
+    "Trains another model than it was given."
+
+    def prepare(self, model):
+        return tiny.model(seed=5, layers=2)
+
+
+def test_the_prepared_model_is_the_one_that_is_trained():
+    model = train(Widened())
+    assert model.config.num_hidden_layers == 2 and not model.training
+
+
+@pytest.mark.parametrize("treatment", [DynamicDistillation(2.0, 2.0), Anchor(0.1)], ids=lambda one: type(one).__name__)
+def test_two_half_batches_are_one_whole_batch(treatment):
+    rows = tiny.data()
+    options = {"old": tiny.old_answers(rows), "dropout": 0.0, "optim": "sgd", "learning_rate": 0.2}
+    halves = train(treatment, per_device_train_batch_size=4, gradient_accumulation_steps=2, **options)
+    whole = train(treatment, per_device_train_batch_size=8, **options)
+    assert tiny.distance(halves, whole) < 1e-5 < tiny.distance(whole, tiny.model(dropout=0.0))
+
+
+def changed(old, **fields):
+    return Predictions(**({"id": old.id, "label": old.label, "logits": old.logits} | fields))
+
+
+@pytest.mark.parametrize(
+    "spoil, named",
+    [
+        (lambda old: old.select(old.id[old.id != "train-3"]), "train-3"),
+        (lambda old: changed(old, label=[(one + 1) % 3 if name == "train-5" else one for name, one in zip(old.id, old.label)]), "train-5"),
+        (lambda old: changed(old, label=None, id=["x" + one for one in old.id]), "train-0"),
+        (lambda old: changed(old, logits=np.where(np.arange(32)[:, None] == 4, np.nan, old.logits)), "train-4"),
+        (lambda old: old.select([*old.id, "train-6"]), "train-6"),
+        (lambda old: changed(old, logits=old.logits[:, :2], label=None), r"\(8, 2\), expected \(8, 3\)"),
+        (lambda old: changed(old, logits=None, prediction=old.prediction), "logits"),
+    ],
+    ids=["missing id", "another label", "other ids", "not a number", "repeated id", "wrong width", "labels only"],
+)
+def test_old_logits_that_do_not_fit_are_refused_by_name(spoil, named):
+    old = tiny.old_answers(tiny.data())
+    with pytest.raises(ValueError, match=named):
+        train(DynamicDistillation(), old=spoil(old))
+
+
+def test_a_treatment_that_needs_old_logits_says_so():
+    for treatment in (DynamicDistillation(), LearnGate()):
+        with pytest.raises(ValueError, match=f"{type(treatment).__name__} needs the old model's logits"):
+            train(treatment)
+
+
+def test_old_logits_are_checked_for_shape_and_values():
+    check_old_logits(torch.zeros(2, 3), 3, 2)
+    for bad in (torch.zeros(2, 4), torch.zeros(3, 3), torch.zeros(3), torch.zeros(2, 3, 1)):
+        with pytest.raises(ValueError, match=r"expected \(2, 3\)"):
+            check_old_logits(bad, 3, 2)
+    for value in (np.nan, np.inf, -np.inf):
+        with pytest.raises(ValueError, match=r"not finite in rows \[1\]"):
+            check_old_logits(torch.tensor([[0.0, 0, 0], [0, value, 0]]), 3, 2)
+
+
+class Endless(Treatment):
+    def loss(self, logits, label, old_logits=None):
+        return super().loss(logits, label) * torch.inf
+
+
+def test_a_loss_that_is_no_number_stops_the_training():
+    with pytest.raises(FloatingPointError, match="the loss is (inf|nan) at step 4: lower the learning rate"):
+        train(Endless())
+    with pytest.raises(FloatingPointError, match="the loss is nan"):
+        train(learning_rate=1e30, max_grad_norm=0.0)
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def test_answers_depend_neither_on_the_order_nor_on_the_batch():
+    source = tiny.rows(23, 3, "test")
+    model = train()
+    rows = encode(source, tiny.tokenizer(), ("text",), 16)
+    answer = predict(model, rows, classes=tiny.CLASSES)
+    assert list(answer.id) == source["id"] and list(answer.label) == source["label"] and answer.classes == tiny.CLASSES
+    assert answer.logits.dtype == np.float32 and answer.logits.shape == (23, 3)
+    by_hand = []
+    for text in source["text"]:
+        with torch.no_grad():
+            by_hand.append(model(**tiny.tokenizer()(text, return_tensors="pt").to(model.device)).logits[0].cpu().numpy())
+    np.testing.assert_allclose(answer.logits, by_hand, atol=1e-6)
+    turned = encode(source.select(range(22, -1, -1)), tiny.tokenizer(), ("text",), 16)
+    for data, size in ((rows, 1), (rows, 5), (turned, 64), (turned, 4)):
+        again = predict(model, data, batch_size=size)
+        assert list(again.id) == data.ids
+        np.testing.assert_allclose(again.select(list(answer.id)).logits, answer.logits, atol=1e-6)
+
+
+def test_pairs_of_texts_and_long_ones():
+    source = tiny.rows(4, 0, "train").add_column("second", [f"{tiny.WORDS[n]} {tiny.WORDS[0]}" for n in range(4)])
+    rows = encode(source, tiny.tokenizer(), ("text", "second"), 8)
+    assert max(rows.lengths) == 8 and len(rows) == 4
+    batch = collator(rows)([rows[0], rows[3]])
+    assert batch["input_ids"].shape == batch["attention_mask"].shape and batch["labels"].tolist() == [rows.labels[0], rows.labels[3]]
+    assert batch["attention_mask"].sum(1).tolist() == [rows.lengths[0], rows.lengths[3]]
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+class Counted(Treatment):
+    "Plain training that leaves a line for every training begun, and can wait in the middle of one."
+
+    def __init__(self, file="", wait=0.0, at_step=3):
+        self._file, self._wait, self._step, self.marker = str(file), wait, at_step, "counted"
+
+    def prepare(self, model):
+        with open(self._file, "a") as file:
+            file.write(f"{os.getpid()}\n")
+        return model
+
+    def forward(self, model, inputs, old_logits, step):
+        if self._wait and step == self._step:
+            Path(self._file).with_suffix(".waiting").write_text("now")
+            time.sleep(self._wait)
+        return super().forward(model, inputs, old_logits, step)
+
+
+def counted_run(home, file, seed=0, wait=0.0):
+    return train_once(tiny.task(), tiny.RECIPE, seed, Counted(file, wait), home=home)
+
+
+def times(file):
+    return len(Path(file).read_text().splitlines()) if Path(file).exists() else 0
+
+
+def wait_for(condition, seconds=60):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.02)
+
+
+def content_of(folder):
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def test_a_run_is_trained_once_and_says_what_it_was(tmp_path):
+    file = tmp_path / "count"
+    run = counted_run(tmp_path / "runs", file)
+    before = content_of(run.folder)
+    again = counted_run(tmp_path / "runs", file)
+    assert times(file) == 1 and again.id == run.id and content_of(run.folder) == before
+    assert run.configuration["treatment"] == {"name": "Counted", "marker": "counted"} and run.configuration["seed"] == 0
+    for split in ("selection", "test"):
+        predictions = run.predictions(split)
+        assert list(predictions.id) == getattr(tiny.task(), split)["id"] and predictions.classes == tiny.CLASSES
+        assert run.results["accuracy"][split] == predictions.correct.mean()
+    other = counted_run(tmp_path / "runs", file, seed=1)
+    assert times(file) == 2 and other.id != run.id
+    assert not np.array_equal(other.predictions("test").logits, run.predictions("test").logits)
+
+
+def test_what_decides_a_run_is_in_its_name(tmp_path):
+    name = lambda task=tiny.task(), recipe=tiny.RECIPE, seed=0, treatment=None, **more: run_id(identity("fine_tune", task, recipe, seed, treatment, **more))
+    different = [
+        name(), name(seed=1), name(task=tiny.task(seed=1)), name(task=tiny.task().limited(20)), name(recipe=replace(tiny.RECIPE, learning_rate=1e-3)),
+        name(recipe=replace(tiny.RECIPE, layers=2)), name(recipe=replace(tiny.RECIPE, max_steps=2)), name(recipe=replace(tiny.RECIPE, precision="bfloat16")),
+        name(treatment=DynamicDistillation(1.0)), name(treatment=DynamicDistillation(2.0)), name(treatment=LearnGate(0.5)), name(more=1),
+        name(recipe=Recipe("linear")),
+    ]  # fmt: skip
+    assert len(set(different)) == len(different)
+    assert name(recipe=Recipe("linear"), seed=0) == name(recipe=Recipe("linear"), seed=1)
+    assert str(Path.home()) not in json.dumps(identity("fine_tune", tiny.task(), replace(tiny.RECIPE, folder=str(tmp_path)), 0))
+
+
+def test_a_failed_training_leaves_no_run_but_its_record(tmp_path):
+    with pytest.raises(FloatingPointError):
+        train_once(tiny.task(), tiny.RECIPE, 0, Endless(), home=tmp_path)
+    assert find(tmp_path) == [] and "lower the learning rate" in failed_runs(tmp_path)[0]["error"]
+    assert list((tmp_path / "unfinished").iterdir()) == []
+
+
+def test_a_killed_training_loses_itself_and_no_other(tmp_path):
+    home, file = tmp_path / "runs", tmp_path / "count"
+    finished = counted_run(home, file, seed=0)
+    before = content_of(finished.folder)
+    process = tiny.processes().Process(target=counted_run, args=(str(home), str(file), 1, 600.0))
+    process.start()
+    wait_for(file.with_suffix(".waiting").exists)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL and times(file) == 2
+    assert [run.id for run in find(home)] == [finished.id]
+    run = counted_run(home, file, seed=1)
+    assert times(file) == 3 and run.predictions("test").logits.shape == (24, 3)
+    assert counted_run(home, file, seed=0).id == finished.id and content_of(finished.folder) == before and times(file) == 3
+    assert list((home / "unfinished").iterdir()) == [], "what the killed process left is cleared away"
+
+
+def ask_for_a_run(home, file, ready, answers):
+    ready.wait()
+    run = counted_run(home, file, seed=2, wait=0.5)
+    answers.put((run.id, run.predictions("test").logits.tolist()))
+
+
+def test_two_processes_that_ask_for_one_run_train_it_once(tmp_path):
+    context = tiny.processes()
+    ready, answers = context.Barrier(2), context.Queue()
+    both = [context.Process(target=ask_for_a_run, args=(str(tmp_path / "runs"), str(tmp_path / "count"), ready, answers)) for _ in range(2)]
+    for process in both:
+        process.start()
+    first, second = answers.get(timeout=120), answers.get(timeout=120)
+    for process in both:
+        process.join()
+    assert first == second and times(tmp_path / "count") == 1
+
+
+def run_of_pieces(home):
+    "The vocabulary has no room for whole words, so the order in which their pieces were learnt matters."
+    return train_once(tiny.task(), replace(tiny.RECIPE, vocabulary=40), 0, home=home)
+
+
+def test_another_process_gets_the_same_bits(tmp_path):
+    process = tiny.processes().Process(target=run_of_pieces, args=(str(tmp_path / "there"),))
+    process.start()
+    here = run_of_pieces(tmp_path / "here")
+    process.join()
+    (there,) = find(tmp_path / "there")
+    assert there.id == here.id
+    for split in ("selection", "test"):
+        np.testing.assert_array_equal(there.predictions(split).logits, here.predictions(split).logits)
+
+
+def test_kept_weights_are_those_of_the_epoch(tmp_path):
+    run = train_once(tiny.task(), tiny.RECIPE, 0, keep_epochs=(1, 2), splits=("train", "test"), home=tmp_path)
+    assert sorted(path.name for path in run.folder.glob("*.safetensors")) == ["epoch-1.safetensors", "epoch-2.safetensors"]
+    model, tokenizer = build(tiny.RECIPE, tiny.task(), 3)
+    load_weights(model, run.folder / "epoch-2.safetensors")
+    rows = encode(tiny.task().test, tokenizer, ("text",), 16)
+    np.testing.assert_allclose(predict(model, rows).logits, run.predictions("test").logits, atol=1e-6)
+    assert list(run.predictions("train").id) == tiny.task().train["id"]
+    load_weights(model, run.folder / "epoch-1.safetensors")
+    assert np.abs(predict(model, rows).logits - run.predictions("test").logits).max() > 1e-3
+
+
+def test_weights_of_another_model_are_refused(tmp_path):
+    save_weights(tiny.model(layers=2), tmp_path / "two.safetensors")
+    with pytest.raises(ValueError, match="of another model: missing .*layer.2"):
+        load_weights(tiny.model(layers=3), tmp_path / "two.safetensors")
+    with pytest.raises(FileNotFoundError, match="kept no weights other.safetensors; remove its folder and run it again"):
+        load_weights(tiny.model(), tmp_path / "other.safetensors")
+
+
+SOURCE = '''
+from compatkit.training import Treatment
+
+
+class Mild(Treatment):
+    """{docstring}"""
+
+    def __init__(self, factor=1.0):
+        self.factor = factor
+
+    def loss(self, logits, label, old_logits=None):
+        {comment}
+        return {code} * super().loss(logits, label)
+
+
+class Stronger(Mild):
+    """A treatment on top of another."""
+'''
+
+
+def treatment_from(folder, name, **parts):
+    "The class Stronger from a module written for this test."
+    file = folder / f"{name}.py"
+    file.write_text(textwrap.dedent(SOURCE).format(**({"docstring": "Milder.", "comment": "pass", "code": "self.factor"} | parts)))
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module.Stronger()
+
+
+def test_a_comment_keeps_a_run_and_mended_code_does_not(tmp_path):
+    code = {
+        name: training_code(tiny.RECIPE, treatment_from(tmp_path, f"written_{name}", **parts))
+        for name, parts in {
+            "first": {}, "again": {}, "comment": {"comment": "pass  # why it is so", "docstring": "Other words."}, "code": {"code": "2 * self.factor"},
+        }.items()
+    }  # fmt: skip
+    assert code["first"] == code["again"] == code["comment"] != code["code"]
+    assert code["first"] != training_code(tiny.RECIPE, None) != training_code(Recipe("linear"), None)
+
+
+def test_what_a_treatment_trains_with_is_part_of_its_code():
+    class Further(Treatment):
+        def trains_with(self):
+            return (tiny.same,)
+
+    class Bare(Treatment):
+        def trains_with(self):
+            return ()
+
+    assert training_code(tiny.RECIPE, Further()) != training_code(tiny.RECIPE, Bare())
+
+
+# --- out of fold -----------------------------------------------------------------------------------------------------
+
+
+def noise_task():
+    "Two words an example that no other example has, and labels by lot: they can be learnt by heart and not understood."
+    generator = np.random.default_rng(0)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    word = lambda: "".join(generator.choice(letters, 6))
+    count = 40
+    train = tiny.rows(count, 0, "train").remove_columns(["text", "label"])
+    train = train.add_column("text", [f"{word()} {word()}" for _ in range(count)])
+    train = train.add_column("label", generator.permutation(np.arange(count) % 2).tolist())
+    return replace(tiny.task(), name="noise", title="noise", train=train, classes=("zero", "one"))
+
+
+def test_out_of_fold_answers_come_from_models_that_had_not_seen_the_example(tmp_path):
+    task = noise_task()
+    recipe = replace(tiny.RECIPE, epochs=40, vocabulary=400, learning_rate=3e-3)
+    seen = train_once(task, recipe, 0, splits=("train",), home=tmp_path).predictions("train")
+    unseen = out_of_fold(task, recipe, 0, folds=2, home=tmp_path).predictions("train")
+    assert list(unseen.id) == task.train["id"] and list(unseen.label) == task.train["label"]
+    assert seen.correct.mean() > 0.95 and unseen.correct.mean() < 0.75
+
+
+def test_no_example_sees_its_own_label(tmp_path):
+    task, recipe = tiny.task(train=60), Recipe("linear")
+    before = out_of_fold(task, recipe, 0, home=tmp_path)
+    assert out_of_fold(task, recipe, 0, home=tmp_path).id == before.id
+    labels = list(task.train["label"])
+    labels[7] = (labels[7] + 1) % 3
+    other = replace(task, train=task.train.remove_columns("label").add_column("label", labels))
+    after = out_of_fold(other, recipe, 0, home=tmp_path)
+    moved = (before.predictions("train").logits != after.predictions("train").logits).any(1)
+    assert not moved[7] and moved.sum() > 30 and after.id != before.id
+    assert len(set(before.predictions("train").id)) == 60
+
+
+# --- two processes, one training -------------------------------------------------------------------------------------
+
+
+class Still(LearnGate):
+    "LearnGate without any dropout, so that batches of another size draw nothing else."
+
+    def prepare(self, model):
+        model = super().prepare(model)
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        return model
+
+
+SHARED = {
+    "distillation": lambda: DynamicDistillation(1.0, 2.0),
+    "gate": lambda: Still(0.5, 1.5, seed=4),
+    "plain": lambda: None,
+}
+SHARED_OPTIONS = {"dropout": 0.0, "optim": "sgd", "learning_rate": 0.2, "num_train_epochs": 3}
+
+
+def train_share(rank, port, folder):
+    "One of two processes that train together, as torchrun starts them."
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    rows = tiny.data()
+    for name, treatment in SHARED.items():
+        made = treatment()
+        both = {"ddp_find_unused_parameters": True} if name == "gate" else {}
+        model = train(
+            made, rows=rows, old=tiny.old_answers(rows), per_device_train_batch_size=4, ddp_backend="gloo", use_cpu=True, **SHARED_OPTIONS, **both
+        )
+        save_weights(model, Path(folder) / f"{name}-{rank}.safetensors")
+    torch.distributed.destroy_process_group()
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def trained_by_two(tmp_path_factory):
+    "Weights of every treatment in SHARED, trained by two processes: (name, rank) → weights."
+    from safetensors.torch import load_file
+
+    folder, port, context = tmp_path_factory.mktemp("two"), free_port(), tiny.processes()
+    both = [context.Process(target=train_share, args=(rank, port, str(folder))) for rank in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(timeout=240)
+        if process.is_alive():
+            process.kill()
+    assert [process.exitcode for process in both] == [0, 0]
+    return {(name, rank): load_file(folder / f"{name}-{rank}.safetensors") for name in SHARED for rank in range(2)}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_two_processes_give_what_one_gives_with_twice_the_batch(trained_by_two, name):
+    rows = tiny.data()
+    alone = tiny.weights(train(SHARED[name](), rows=rows, old=tiny.old_answers(rows), use_cpu=True, **SHARED_OPTIONS))
+    first, second = trained_by_two[name, 0], trained_by_two[name, 1]
+    assert tiny.same(first, second), "both processes hold the same weights"
+    assert tiny.distance(first, {key: alone[key] for key in first}) < 1e-4
+    start = tiny.weights(tiny.model(dropout=0.0))
+    moved = {key.removeprefix("new."): value for key, value in first.items() if not key.startswith("gate.")}
+    assert tiny.distance(moved, start) > 1e-2
+
+
+# --- nothing foreign is run ------------------------------------------------------------------------------------------
+
+
+def test_code_beside_a_models_weights_is_never_run(tmp_path):
+    folder, mark = tmp_path / "encoder", tmp_path / "was run"
+    tiny.model().save_pretrained(folder)
+    tiny.tokenizer().save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {name: "foreign.Foreign" for name in ("AutoConfig", "AutoModel", "AutoModelForSequenceClassification")}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "foreign.py").write_text(f"open({str(mark)!r}, 'w').close()\nclass Foreign: pass\n")
+    model, _ = build(replace(tiny.RECIPE, model="encoder", folder=str(folder), name="foreign"), tiny.task(), 0)
+    assert type(model).__name__ == "BertForSequenceClassification" and not mark.exists()

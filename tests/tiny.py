@@ -1,0 +1,86 @@
+"""What several test files share: a task of made-up sentences, models that train in a blink, and processes that start fast."""
+
+import multiprocessing
+from functools import lru_cache
+
+import numpy as np
+import torch
+from datasets import Dataset
+
+from compatkit.data import Task
+from compatkit.models import small_classifier
+from compatkit.predictions import Predictions
+from compatkit.training import Recipe, encode
+
+WORDS = tuple(f"{start}{end}" for start in ("ba", "de", "ki", "lo", "mu", "ra", "ti", "zo") for end in ("bi", "da", "ko", "ne", "su"))
+CLASSES = ("first", "second", "third")
+RECIPE = Recipe(layers=1, width=32, vocabulary=150, max_length=16, epochs=2, learning_rate=3e-3, batch_size=8, precision="float32")
+
+
+def rows(count, seed, prefix, classes=3):
+    "Sentences of two to eight words; the first word decides the class, most of the time."
+    generator = np.random.default_rng(seed)
+    texts = list(dict.fromkeys(" ".join(generator.choice(WORDS, generator.integers(2, 9))) for _ in range(2 * count)))[:count]
+    label = [WORDS.index(text.split()[0]) % classes if generator.random() < 0.85 else int(generator.integers(classes)) for text in texts]
+    return Dataset.from_dict({"id": [f"{prefix}-{n}" for n in range(count)], "label": label, "text": texts})
+
+
+@lru_cache(maxsize=8)
+def task(train=32, seed=0, test=24):
+    "A task of its own name, so that nothing is mistaken for a real one."
+    parts = (rows(train, seed, "train"), rows(test, seed + 1, "validation"), rows(test, seed + 2, "test"))
+    return Task("tiny", "tiny", *parts, ("text",), CLASSES, "made up", "python")
+
+
+@lru_cache(maxsize=1)
+def tokenizer():
+    "One token a word: the same numbers in every process."
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    core = Tokenizer(models.WordLevel({word: n for n, word in enumerate((*special.values(), *WORDS))}, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return PreTrainedTokenizerFast(tokenizer_object=core, model_input_names=["input_ids", "attention_mask"], **special)
+
+
+def data(count=32, seed=0):
+    "Encoded training rows."
+    return encode(rows(count, seed, "train"), tokenizer(), ("text",), 16)
+
+
+def model(seed=0, dropout=0.1, layers=1, classes=CLASSES):
+    "A BERT of one layer, 32 wide."
+    return small_classifier(tokenizer(), classes, seed, layers, 32, 32, dropout)
+
+
+def old_answers(rows, seed=7, classes=3, spread=3.0):
+    "Random logits of an old model for encoded rows."
+    logits = np.random.default_rng(seed).normal(size=(len(rows), classes)).astype(np.float32) * spread
+    return Predictions(np.asarray(rows.ids), np.asarray(rows.labels), logits=logits)
+
+
+def weights(model):
+    "A copy of all weights by name."
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def same(first, second):
+    "Whether two models (or their weights) are the same, bit for bit."
+    first, second = (weights(one) if isinstance(one, torch.nn.Module) else one for one in (first, second))
+    return first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def distance(first, second):
+    "The largest difference between two models' weights."
+    first, second = (weights(one) if isinstance(one, torch.nn.Module) else one for one in (first, second))
+    assert first.keys() == second.keys()
+    return max(float((value - second[name]).abs().max()) for name, value in first.items())
+
+
+def processes():
+    "A place to start processes in: torch is imported once, then each process is a fork of that one."
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["compatkit.gated_fusion", "compatkit.distillation"])
+    return context
