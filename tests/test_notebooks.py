@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from compatkit.data import EMBEDDED, TASKS
 from compatkit.runs import machine_paths
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,7 +24,7 @@ FLOORS = [
     {"data", "models", "fisher", "runs"},
     {"training", "language", "metrics"},
     {"distillation", "regularizers", "bcwi", "gated_fusion", "muscle", "ensembles", "decisions", "report"},
-    {"tables"},
+    {"upgrades", "tables"},
     {"cli"},
 ]
 LIGHT = {"predictions", "runs", "metrics", "ensembles", "decisions", "report"}  # never import torch
@@ -126,6 +127,18 @@ def test_parameters_are_tagged_once_and_checked(path):
         ast.literal_eval(statement.value)
 
 
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_saved_outputs_are_those_of_the_default_run_on_a_task_without_a_licence(name):
+    # what is saved may show examples of the embedded tasks, never a row of a data set
+    cells = cells_of(ROOT / "nbs" / f"{name}.ipynb")
+    assert not [cell for cell in cells if "injected-parameters" in cell["metadata"].get("tags", [])]
+    tagged = next(cell for cell in cells if "parameters" in cell["metadata"].get("tags", []))
+    values = {node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(source_of(tagged)).body}
+    assert values["task"] in EMBEDDED and values["data_dir"] == ""
+    shown = " ".join(text for cell in cells for output in cell["outputs"] for text in texts_of(output))
+    assert values["task"] in shown and not [task for task in TASKS if f"{task} (" in shown or f"scale; {task}" in shown]
+
+
 def test_method_notebooks_exist():
     assert METHODS <= {path.stem for path in NOTEBOOKS}
 
@@ -184,7 +197,7 @@ def base_requirements():
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(ROOT / "settings.ini", encoding="utf-8")
     names = [re.split(r"[<>=!~\[]", line)[0] for line in parser["DEFAULT"]["requirements"].split()]
-    return {{"scikit-learn": "sklearn"}.get(name, name).replace("-", "_") for name in names}
+    return {{"scikit-learn": "sklearn", "ipython": "IPython"}.get(name, name).replace("-", "_") for name in names}
 
 
 def packages_imported(text):
