@@ -28,6 +28,7 @@ from compatkit.distillation import DynamicDistillation
 from compatkit.gated_fusion import Gate, GatedFusion, GateSetting, LearnGate, OldLogitsCache, fitted_temperature, fuse, fuse_once
 from compatkit.metrics import fit_temperature
 from compatkit.models import last_linear
+from compatkit.runs import machine_paths
 from compatkit.training import Recipe, build, encoded, fine_tune, load_weights, out_of_fold, outputs, predict, train_once
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -198,11 +199,13 @@ def test_a_model_without_an_ordinary_head_is_refused():
 @each_family
 @torch.no_grad()
 def test_a_saved_fusion_comes_back_as_it_was(family, tmp_path):
-    fusion = GatedFusion.from_model(new_model(family), temperature=1.4, gate_hidden=16, gate_dropout=0.3).eval()
+    new_model(family).save_pretrained(tmp_path / "new")
+    new = type(new_model(family)).from_pretrained(tmp_path / "new")
+    fusion = GatedFusion.from_model(new, temperature=1.4, gate_hidden=16, gate_dropout=0.3).eval()
     given = inputs_of(fusion.new)
     expected = fusion(**given, old_logits=OLD)
     fusion.save_pretrained(tmp_path)
-    assert not [path.name for path in tmp_path.iterdir() if path.suffix not in {".json", ".safetensors"}]
+    assert {path.name for path in tmp_path.glob("*.*")} == {"config.json", "model.safetensors"}
     again = GatedFusion.from_pretrained(tmp_path).eval()
     assert tiny.same(again, fusion) and type(again.new) is type(fusion.new)
     found = again(**given, old_logits=OLD)
@@ -214,6 +217,7 @@ def test_a_saved_fusion_comes_back_as_it_was(family, tmp_path):
         assert kept.id2label == NAMES and kept.label2id == LABELS["label2id"] and kept.num_labels == 3
     assert (again.config.old_temperature, again.config.gate_hidden, again.config.gate_dropout) == (1.4, 16, 0.3)
     assert again.gate[0].p == 0.3
+    assert not machine_paths((tmp_path / "config.json").read_text()), "where the new model lay is nobody's business"
     again.save_pretrained(tmp_path / "twice")
     assert tiny.same(GatedFusion.from_pretrained(tmp_path / "twice"), fusion)
 

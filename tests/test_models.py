@@ -275,10 +275,10 @@ def test_more_layers_than_the_checkpoint_has_are_refused(encoder):
     "The missing ones would be random, and nobody would see it."
     from compatkit.training import Recipe, build
 
-    assert depth_of(str(encoder)) == 2
+    assert depth_of(str(encoder)) == 3
     task = SimpleNamespace(classes=CLASSES)
-    build(Recipe("encoder", folder=str(encoder), layers=2), task, 0)
-    with pytest.raises(ValueError, match="2 layers, not 4"):
+    build(Recipe("encoder", folder=str(encoder), layers=3), task, 0)
+    with pytest.raises(ValueError, match="3 layers, not 4"):
         build(Recipe("encoder", folder=str(encoder), layers=4), task, 0)
 
 

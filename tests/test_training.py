@@ -564,6 +564,18 @@ def test_no_example_sees_its_own_label(tmp_path):
     assert len(set(before.predictions("train").id)) == 60
 
 
+def test_one_name_is_one_content_for_a_deterministic_model(tmp_path):
+    task = tiny.task(train=60)
+    first, second = (out_of_fold(task, Recipe("linear"), seed, home=tmp_path / str(seed)) for seed in (0, 1))
+    assert first.id == second.id
+    np.testing.assert_array_equal(first.predictions("train").logits, second.predictions("train").logits)
+
+
+def test_a_treatment_of_a_model_that_takes_none_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="linear.*Counted|Counted.*linear"):
+        train_once(tiny.task(), Recipe("linear"), 0, Counted(tmp_path / "count"), home=tmp_path)
+
+
 # --- two processes, one training -------------------------------------------------------------------------------------
 
 
