@@ -296,16 +296,17 @@ class OldLogitsCache:
             rows[~exact] = self._nearest(embeddings[~exact])
         return self.logits[rows], exact
 
-    def _nearest(self, embeddings, block: int = 8192):
-        """Row of the nearest kept embedding for each of (M, H): the largest E·E_j − ‖E_j‖²/2, block by block."""
+    def _nearest(self, embeddings, block: int = 16384):
+        """Row of the nearest kept embedding for each of (M, H): the largest E·E_j − ‖E_j‖²/2, block by block; ties: the first."""
         best = torch.full((len(embeddings),), -torch.inf)
         row = torch.zeros(len(embeddings), dtype=torch.long)
         for start in range(0, len(self.embeddings), block):
             kept = self.embeddings[start : start + block]
             nearness = torch.addmm(self._half_norms[start : start + block], embeddings, kept.T)
-            value, position = nearness.max(1)
-            better = value > best
-            best, row = torch.where(better, value, best), torch.where(better, position + start, row)
+            value = nearness.amax(1)  # quicker than max, which carries positions along
+            better = (value > best).nonzero()[:, 0]
+            best = torch.maximum(best, value)
+            row[better] = start + nearness[better].argmax(1)
         return row
 
     def save_pretrained(self, folder) -> None:

@@ -590,6 +590,18 @@ class Still(LearnGate):
         return model
 
 
+class Attends(Treatment):
+    "Notes which examples come in which step, and draws as much as it likes."
+
+    def __init__(self, rows):
+        self._rows, self._of = [], {tuple(tokens): row for row, tokens in enumerate(rows.tokens["input_ids"])}
+        self._pad = rows.pad_token_id
+
+    def forward(self, model, inputs, old_logits, step):
+        self._rows += [self._of[tuple(tokens[tokens != self._pad].tolist())] for tokens in inputs["input_ids"]]
+        return super().forward(model, inputs, old_logits, step)
+
+
 SHARED = {
     "distillation": lambda: DynamicDistillation(1.0, 2.0),
     "gate": lambda: Still(0.5, 1.5, seed=4),
@@ -610,6 +622,9 @@ def train_share(rank, port, folder):
             made, rows=rows, old=tiny.old_answers(rows), per_device_train_batch_size=4, ddp_backend="gloo", use_cpu=True, **SHARED_OPTIONS, **both
         )
         save_weights(model, Path(folder) / f"{name}-{rank}.safetensors")
+    listener = Attends(rows)
+    train(listener, rows=rows, per_device_train_batch_size=4, ddp_backend="gloo", use_cpu=True, num_train_epochs=3)
+    (Path(folder) / f"seen-{rank}.json").write_text(json.dumps(listener._rows))
     torch.distributed.destroy_process_group()
 
 
@@ -621,7 +636,7 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def trained_by_two(tmp_path_factory):
-    "Weights of every treatment in SHARED, trained by two processes: (name, rank) → weights."
+    "What two processes left that trained together: (name of a treatment in SHARED, rank) → weights; ('seen', rank) → rows."
     from safetensors.torch import load_file
 
     folder, port, context = tmp_path_factory.mktemp("two"), free_port(), tiny.processes()
@@ -633,7 +648,8 @@ def trained_by_two(tmp_path_factory):
         if process.is_alive():
             process.kill()
     assert [process.exitcode for process in both] == [0, 0]
-    return {(name, rank): load_file(folder / f"{name}-{rank}.safetensors") for name in SHARED for rank in range(2)}
+    seen = {("seen", rank): json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(2)}
+    return seen | {(name, rank): load_file(folder / f"{name}-{rank}.safetensors") for name in SHARED for rank in range(2)}
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -646,6 +662,14 @@ def test_two_processes_give_what_one_gives_with_twice_the_batch(trained_by_two, 
     start = tiny.weights(tiny.model(dropout=0.0))
     moved = {key.removeprefix("new."): value for key, value in first.items() if not key.startswith("gate.")}
     assert tiny.distance(moved, start) > 1e-2
+
+
+def test_two_processes_see_every_example_once_an_epoch(trained_by_two):
+    # with dropout each process draws its own numbers, and the order of the examples must not hang on them
+    first, second = (np.reshape(trained_by_two["seen", rank], (3, -1)) for rank in range(2))
+    for epoch in range(3):
+        assert sorted([*first[epoch], *second[epoch]]) == list(range(32))
+    assert not np.array_equal(first[0], first[1]), "another order in each epoch"
 
 
 # --- nothing foreign is run ------------------------------------------------------------------------------------------
