@@ -476,6 +476,8 @@ def train_once(
             model, encoded(recipe, task, tokenizer, "train"), treatment, seed, precision=recipe.precision, progress=False,
             old=old and old.predictions("train"), on_epoch=_keeper(keep_epochs, folder), **recipe.arguments(),
         )  # fmt: skip
+        for epoch in keep_epochs if recipe.max_steps > 0 else ():  # a trial of a few steps never sees the end of an epoch
+            save_weights(trained.model, folder / f"epoch-{epoch}.safetensors")
         answers = lambda split: predict(trained.model, encoded(recipe, task, tokenizer, split), classes=task.classes)
         return keep_predictions(answers, folder, splits) | {"history": trained.history}
 
