@@ -69,12 +69,13 @@ def test_only_examples_where_the_old_model_was_better_are_pulled():
 
 
 def test_the_choice_is_made_at_temperature_1():
-    # at T = 1 the new model gives the label more, at T = 4 the old one would, and the other way round
-    new, old, label = torch.tensor([[2.0, 1.9, -9.0]]), torch.tensor([[0.3, 0.0, 0.2]]), torch.tensor([0])
-    better = lambda temperature: bool((old / temperature).softmax(1)[0, 0] > (new / temperature).softmax(1)[0, 0])
-    assert not better(1.0) and (extra_gradient(DynamicDistillation(1.0, 4.0), new, label, old) == 0).all()
-    label = torch.tensor([2])
-    assert (extra_gradient(DynamicDistillation(1.0, 4.0), new, label, old) != 0).any()
+    # the first gives the label more at T = 1 and less at T = 4
+    first, second, label = torch.tensor([[2.0, 1.9, -9.0]]), torch.tensor([[0.0, 0.0, -30.0]]), torch.tensor([0])
+    ahead = lambda temperature: bool((first / temperature).softmax(1)[0, 0] > (second / temperature).softmax(1)[0, 0])
+    assert ahead(1.0) and not ahead(4.0)
+    treatment = DynamicDistillation(1.0, 4.0)
+    assert (extra_gradient(treatment, second, label, first) != 0).any()
+    assert (extra_gradient(treatment, first, label, second) == 0).all()
 
 
 def test_temperature_decides_alone_how_it_is_pulled():
