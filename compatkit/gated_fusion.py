@@ -7,6 +7,7 @@ __all__ = ['Gate', 'GatedFusionConfig', 'GatedFusionOutput', 'fuse', 'GatedFusio
            'fitted_temperature', 'fuse_once', 'OldLogitsCache']
 
 # %% ../nbs/gated_fusion.ipynb #225e9650
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from transformers.utils import ModelOutput
 
 # %% ../nbs/gated_fusion.ipynb #66427f25
 from .data import Task
-from .models import last_linear
+from .models import last_linear, quiet_loading
 from .predictions import Predictions
 from .runs import Run, run_once
 from .training import Recipe, Treatment, build, check_old_logits, encoded, fine_tune, identity, load_weights, outputs, save_weights
@@ -45,6 +46,8 @@ class GatedFusionConfig(PreTrainedConfig):
     model_type = "gated_fusion"
 
     def __init__(self, new: dict | None = None, old_temperature: float = 1.0, gate_hidden: int = 64, gate_dropout: float = 0.1, **options):
+        if new:  # where the new model lay on this machine is no part of it
+            new = {name: value for name, value in new.items() if name != "_name_or_path"}
         self.new, self.old_temperature, self.gate_hidden, self.gate_dropout = new, old_temperature, gate_hidden, gate_dropout
         names = {"id2label": new["id2label"], "label2id": new["label2id"]} if new and "id2label" in new else {}
         super().__init__(**(names | options))
@@ -129,13 +132,16 @@ class GatedFusion(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, folder, *arguments, **options):
-        """Load as any transformers model. ValueError if the weights are of another width."""
-        try:
-            return super().from_pretrained(folder, *arguments, **options)
-        except RuntimeError as error:
-            if "mismatch" not in str(error):
-                raise
-            raise ValueError(f"the checkpoint {Path(folder).name} does not fit its own config.json: {error}") from None
+        """Load as any transformers model. ValueError names weights that are missing, unknown or of another width."""
+        told = options.pop("output_loading_info", False)
+        with quiet_loading():
+            model, report = super().from_pretrained(
+                folder, *arguments, **(options | {"output_loading_info": True, "ignore_mismatched_sizes": True})
+            )
+        wrong = sorted([*report["missing_keys"], *report["unexpected_keys"], *(name for name, *_ in report["mismatched_keys"])])
+        if wrong:
+            raise ValueError(f"the checkpoint {Path(folder).name} does not fit its own config.json: {wrong[:3]}, {len(wrong)} in all")
+        return (model, report) if told else model
 
 # %% ../nbs/gated_fusion.ipynb #025b3b3f
 class LearnGate(Treatment):
@@ -154,8 +160,8 @@ class LearnGate(Treatment):
         self.drop_gate, self.temperature, self.seed = drop_gate, temperature, seed
 
     def trains_with(self) -> tuple:
-        """The gate and the mixture are part of what trains."""
-        return Gate, GatedFusion, fuse
+        """The gate, the mixture and the last epoch's schedule are part of what trains."""
+        return Gate, GatedFusion, fuse, fuse_once
 
     def prepare(self, model):
         """The model inside a GatedFusion whose gate starts from the treatment's seed."""
@@ -251,7 +257,8 @@ class OldLogitsCache:
 
     def __init__(self):
         self._row = {}  # key → row
-        self.embeddings = torch.empty(0, 0)  # (N, H)
+        self.centre = torch.zeros(0)  # (H,): the mean of the embeddings that were added first
+        self.embeddings = torch.empty(0, 0)  # (N, H) about the centre: far out, single precision loses what tells them apart
         self.logits = torch.empty(0, 0)  # (N, C)
         self._half_norms = torch.empty(0)  # (N,): −‖E‖²/2, what the search adds
 
@@ -265,14 +272,24 @@ class OldLogitsCache:
         logits,  # (N, C), finite
     ) -> None:
         """Keep old logits. ValueError for repeated or known keys, lengths or widths that differ, values not finite."""
-        embeddings, logits = (torch.as_tensor(values).float() for values in (embeddings, logits))
+        embeddings, logits = _own(embeddings), _own(logits)
         check_old_logits(logits, self.logits.shape[1] if len(self) else logits.shape[-1], len(keys))
         width = self.embeddings.shape[1] if len(self) else embeddings.shape[-1]
         if embeddings.shape != (len(keys), width) or not torch.isfinite(embeddings).all():
             raise ValueError(f"embeddings have the shape {tuple(embeddings.shape)}; expected ({len(keys)}, {width}), all finite")
+        if wrong := [key for key in keys if not re.fullmatch("[0-9a-f]{64}", str(key))]:
+            raise ValueError(f"a key is a SHA-256 in 64 small hexadecimal digits, as data.example_key makes it, not {wrong[:3]}")
         known = [key for key in keys if key in self._row] or _repeated(keys)
         if known:
             raise ValueError(f"keys that are kept already or given twice: {known[:3]}")
+        if not len(keys):
+            return
+        if not len(self):
+            self.centre = embeddings.mean(0)
+        self._append(keys, embeddings - self.centre, logits)
+
+    def _append(self, keys: list, embeddings, logits) -> None:
+        """Keep rows whose embeddings are given about the centre."""
         self._row |= {key: len(self) + position for position, key in enumerate(keys)}
         first = not self.embeddings.numel()
         self.embeddings = embeddings if first else torch.cat([self.embeddings, embeddings])
@@ -287,13 +304,14 @@ class OldLogitsCache:
         """(logits (N, C), exact (N,) bool): an example's own kept logits, or its nearest neighbour's. ValueError if empty."""
         if not len(self):
             raise ValueError("the cache is empty: add old logits first")
-        embeddings = torch.as_tensor(embeddings).float()
-        if embeddings.shape != (len(keys), self.embeddings.shape[1]):
-            raise ValueError(f"embeddings have the shape {tuple(embeddings.shape)}, expected ({len(keys)}, {self.embeddings.shape[1]})")
-        rows = torch.tensor([self._row.get(key, -1) for key in keys])
+        embeddings = _own(embeddings)
+        if embeddings.shape != (len(keys), self.embeddings.shape[1]) or not torch.isfinite(embeddings).all():
+            expected = f"expected ({len(keys)}, {self.embeddings.shape[1]}), all finite"
+            raise ValueError(f"embeddings have the shape {tuple(embeddings.shape)}, {expected}")
+        rows = torch.tensor([self._row.get(key, -1) for key in keys], dtype=torch.long)
         exact = rows >= 0
         if not exact.all():
-            rows[~exact] = self._nearest(embeddings[~exact])
+            rows[~exact] = self._nearest(embeddings[~exact] - self.centre)
         return self.logits[rows], exact
 
     def _nearest(self, embeddings, block: int = 16384):
@@ -314,7 +332,7 @@ class OldLogitsCache:
         from safetensors.torch import save_file
 
         keys = torch.tensor([list(bytes.fromhex(key)) for key in self._row], dtype=torch.uint8)
-        content = {"keys": keys, "embeddings": self.embeddings.contiguous(), "logits": self.logits.contiguous()}
+        content = {"keys": keys, "centre": self.centre, "embeddings": self.embeddings.contiguous(), "logits": self.logits.contiguous()}
         Path(folder).mkdir(parents=True, exist_ok=True)
         save_file(content, str(Path(folder) / "old_logits_cache.safetensors"))
 
@@ -328,10 +346,18 @@ class OldLogitsCache:
             raise FileNotFoundError(f"no {path.name} in {folder}; write one with OldLogitsCache.save_pretrained")
         content, cache = load_file(str(path)), cls()
         if len(content["keys"]):
-            cache.add([bytes(key).hex() for key in content["keys"].tolist()], content["embeddings"], content["logits"])
+            cache.centre = content["centre"]
+            cache._append([bytes(key).hex() for key in content["keys"].tolist()], content["embeddings"], content["logits"])
         return cache
 
 # %% ../nbs/gated_fusion.ipynb #5b6e3b42
+def _own(values):
+    """A copy in single precision, on the CPU, that nobody else changes."""
+    if isinstance(values, torch.Tensor):
+        return values.detach().to("cpu", torch.float32, copy=True)
+    return torch.tensor(np.asarray(values, dtype=np.float32))
+
+
 def _repeated(keys: list) -> list:
     """The keys that stand more than once."""
     seen = set()

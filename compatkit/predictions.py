@@ -326,6 +326,9 @@ def _find(ids, wanted, where):
     absent = ids[found] != wanted if len(ids) else np.ones(len(wanted), dtype=bool)
     if absent.any():
         raise ValueError(f"ids missing from {where}: {_few(wanted[absent])}")
+    following = order[np.minimum(place + 1, len(ids) - 1)] if len(ids) else found
+    if (repeated := (following != found) & (ids[following] == wanted) if len(ids) else absent).any():
+        raise ValueError(f"repeated ids in {where}: {_few(wanted[repeated])}: keep one row per example")
     return found
 
 
