@@ -21,7 +21,7 @@ import numpy as np
 from .data import EMBEDDED, FILE_KINDS, TASKS, Task
 from .ensembles import choose_weight, majority_vote, member_windows, mix, mixing_curve
 from .metrics import FlipCounts, competent, lowest_nfr
-from .report import Row, measure
+from .results import Row, measure
 from .runs import Run
 from .training import Recipe, build, encoded, fine_tune, train_once
 

@@ -21,13 +21,13 @@ METHODS = {"gated_fusion"}  # those that papermill runs; a new method notebook i
 LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
 FLOORS = [
     {"predictions", "hub"},
-    {"data", "models", "fisher", "runs"},
+    {"data", "models", "fisher", "runs", "inputs"},
     {"training", "language", "metrics"},
-    {"distillation", "regularizers", "bcwi", "gated_fusion", "muscle", "ensembles", "decisions", "report"},
-    {"upgrades", "tables"},
+    {"distillation", "regularizers", "bcwi", "gated_fusion", "muscle", "ensembles", "decisions", "results", "comparison", "page"},
+    {"upgrades", "tables", "report"},
     {"cli"},
 ]
-LIGHT = {"predictions", "runs", "metrics", "ensembles", "decisions", "report"}  # never import torch
+LIGHT = {"predictions", "runs", "inputs", "metrics", "ensembles", "decisions", "results", "comparison", "page", "report", "cli"}  # never import torch
 MODULES = {path.stem for path in (ROOT / "compatkit").glob("*.py") if not path.stem.startswith("_")}
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

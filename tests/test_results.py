@@ -1,4 +1,4 @@
-"""The room `report`: rows against hand-made counts, what pays is marked, tables come back whole; and the papers' own arithmetic."""
+"""The room `results`: rows against hand-made counts, what pays is marked, tables come back whole; and the papers' own arithmetic."""
 
 import csv
 import json
@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import compatkit.report
+import compatkit.results
 from compatkit.metrics import paired_difference
 from compatkit.predictions import Predictions
-from compatkit.report import ResultTable, Row, accuracy_nfr_picture, load_table, measure, paper_figures, results_markdown
+from compatkit.results import ResultTable, Row, accuracy_nfr_picture, load_table, measure, paper_figures, results_markdown
 
 
 def answers(right, classes=2):
@@ -331,7 +331,7 @@ each_cell = pytest.mark.parametrize("table, task", [(table, task) for table in U
 
 
 def every_line():
-    with open(Path(compatkit.report.__file__).with_name("papers.csv"), newline="", encoding="utf-8") as file:
+    with open(Path(compatkit.results.__file__).with_name("papers.csv"), newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
