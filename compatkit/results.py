@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['MARKERS', 'Row', 'measure', 'paper_figures', 'ResultTable', 'load_table', 'results_markdown', 'accuracy_nfr_picture']
 
-# %% ../nbs/results.ipynb #c366e321
+# %% ../nbs/results.ipynb #b1d4bbb1
 import csv
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -15,14 +16,14 @@ from itertools import cycle
 from math import isnan, nan
 from pathlib import Path
 
-# %% ../nbs/results.ipynb #4f242359
+# %% ../nbs/results.ipynb #7c9bf61a
 import numpy as np
 
-# %% ../nbs/results.ipynb #a475bde5
+# %% ../nbs/results.ipynb #2d6bc9c3
 from .metrics import FlipCounts, agreement, over_seeds, paired_difference
 from .predictions import Predictions, align
 
-# %% ../nbs/results.ipynb #182d8b92
+# %% ../nbs/results.ipynb #7dda1925
 @dataclass(frozen=True)
 class Row:
     """A method's line in a table; every measure is (mean, standard deviation) over seeds, as fractions."""
@@ -43,7 +44,7 @@ class Row:
         """Whether it pays with accuracy: the interval of the difference lies wholly below 0."""
         return self.difference is not None and self.difference[2] < 0
 
-# %% ../nbs/results.ipynb #06ac80c5
+# %% ../nbs/results.ipynb #2cd834b8
 def _over(olds: Sequence, answers: Sequence) -> dict:
     """The measures over seeds, from old and new predictions of the same seeds."""
     joined = [align(old, new) for old, new in zip(olds, answers, strict=True)]
@@ -53,7 +54,7 @@ def _over(olds: Sequence, answers: Sequence) -> dict:
     measured |= {"accuracy": [one.accuracy_new for one in counts], "as_old": shares}
     return {name: tuple(over_seeds(values)[:2]) for name, values in measured.items()}
 
-# %% ../nbs/results.ipynb #eb33613a
+# %% ../nbs/results.ipynb #17c76893
 def measure(
     method: str,
     olds: Sequence[Predictions],  # the old models' answers on the test split, one a seed
@@ -75,7 +76,7 @@ def measure(
     chosen = {name: chosen[name] for name in ("accuracy", "nfr") if name in chosen}
     return Row(method, setting, len(answers), **_over(olds, answers), difference=difference, selection=chosen, records=tuple(records))
 
-# %% ../nbs/results.ipynb #c3103e2c
+# %% ../nbs/results.ipynb #8379228e
 def paper_figures(
     paper: str,  # such as "gated_fusion"
     table,  # such as 1 or "5.5"
@@ -96,7 +97,7 @@ def paper_figures(
     number = lambda text: float(text) if text else None
     return {(line["row"], line["measure"]): (number(line["value"]), number(line["spread"])) for line in wanted}
 
-# %% ../nbs/results.ipynb #2a5422db
+# %% ../nbs/results.ipynb #60d82bb6
 def _percent(pair, sign: bool = False) -> str:
     """(mean, std) as a percentage with its spread; a dash where there is nothing."""
     if pair is None or isnan(pair[0]):
@@ -109,7 +110,7 @@ def _interval(three) -> str:
     """A difference with its interval, in points."""
     return "–" if three is None else f"{100 * three[0]:+.2f} [{100 * three[1]:+.2f}, {100 * three[2]:+.2f}]"
 
-# %% ../nbs/results.ipynb #1ec817b0
+# %% ../nbs/results.ipynb #6d648e0c
 @dataclass(frozen=True)
 class ResultTable:
     """Rows of one upgrade on one task; shows itself."""
@@ -155,9 +156,11 @@ class ResultTable:
         return {"title": self.title, "command": self.command, "rows": rows, "notes": list(self.notes), "paper": paper}
 
     def save(self, path) -> None:
-        """Write to_dict as JSON."""
+        """Write to_dict as JSON, in one move."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(json.dumps(_plain(self.to_dict()), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        unfinished = Path(f"{path}.unfinished")
+        unfinished.write_text(json.dumps(_plain(self.to_dict()), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        os.replace(unfinished, path)
 
     def _repr_html_(self) -> str:
         header, lines = self.cells()
@@ -172,7 +175,7 @@ class ResultTable:
         able = [row for row in self.rows if row.difference is not None and not row.pays and row.seeds]
         return min(able, key=lambda row: row.nfr[0]).method if able else None
 
-# %% ../nbs/results.ipynb #b7a7b11a
+# %% ../nbs/results.ipynb #2889360e
 def _plain(value):
     """JSON has no nan: it becomes null. Tuples become lists, numpy's numbers Python's."""
     value = value.item() if isinstance(value, np.generic) else value
@@ -182,7 +185,7 @@ def _plain(value):
         return [_plain(one) for one in value]
     return None if isinstance(value, float) and isnan(value) else value
 
-# %% ../nbs/results.ipynb #031f57a4
+# %% ../nbs/results.ipynb #fca3dc01
 def load_table(
     path,  # a JSON file that ResultTable.save wrote
 ) -> ResultTable:
@@ -198,7 +201,7 @@ def load_table(
     paper = {(row, measure): (value, spread) for row, measure, value, spread in content.get("paper", ())}
     return ResultTable(content["title"], tuple(rows), tuple(content["notes"]), paper, content["command"])
 
-# %% ../nbs/results.ipynb #fac20805
+# %% ../nbs/results.ipynb #075afe4e
 def results_markdown(
     folder,  # results/tables
 ) -> str:
@@ -209,7 +212,7 @@ def results_markdown(
         parts.append(table.to_markdown() + f"\n\n`{table.command}`\n")
     return "\n".join(parts)
 
-# %% ../nbs/results.ipynb #dc378c38
+# %% ../nbs/results.ipynb #7646331e
 MARKERS = "osD^vPX*<>hp"
 
 

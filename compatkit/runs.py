@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['SCALES', 'papermill_entry', 'project_root', 'home', 'configuration_hash', 'run_id', 'code_fingerprint', 'Run',
-           'run_once', 'find', 'failed_runs', 'machine_paths', 'publish', 'published', 'with_labels', 'names_before',
-           'check_parameters', 'choose_scale', 'papermill_completion', 'own_kernel_manager', 'PapermillEntry']
+           'published_first', 'run_once', 'find', 'failed_runs', 'machine_paths', 'publish', 'published', 'with_labels',
+           'names_before', 'check_parameters', 'choose_scale', 'papermill_completion', 'own_kernel_manager',
+           'PapermillEntry']
 
-# %% ../nbs/runs.ipynb #1336306a
+# %% ../nbs/runs.ipynb #3a2871b5
 import ast
 import configparser
 import difflib
@@ -29,12 +30,14 @@ import traceback
 import types
 import uuid
 from collections.abc import Callable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache, partial
 from pathlib import Path
 
-# %% ../nbs/runs.ipynb #7a4b038d
+# %% ../nbs/runs.ipynb #364979e5
 def _names_compatkit(settings: Path) -> bool:
     parser = configparser.ConfigParser(interpolation=None)
     try:
@@ -67,7 +70,7 @@ def home(
 def _home_at(folder: str | Path | None) -> Path:
     return home() if folder is None else Path(folder).resolve()
 
-# %% ../nbs/runs.ipynb #8bd14b4d
+# %% ../nbs/runs.ipynb #eee47903
 def _check_json(value: object, place: str) -> None:
     if value is None or isinstance(value, (str, bool, int)):
         return
@@ -104,7 +107,7 @@ def run_id(
     kind = re.sub(r"[^A-Za-z0-9_]+", "_", str(configuration.get("kind") or "run"))
     return f"{kind}-{configuration_hash(configuration)[:16]}"
 
-# %% ../nbs/runs.ipynb #4a41c169
+# %% ../nbs/runs.ipynb #75011227
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -145,7 +148,7 @@ def _sources(definition: object, code: types.CodeType | None) -> list[str]:
     cells = [name for name in reversed(list(linecache.cache)) if "ipykernel" in name or name.startswith("<ipython")]
     return [file] * bool(file) + cells
 
-# %% ../nbs/runs.ipynb #2c77360b
+# %% ../nbs/runs.ipynb #703a5f2c
 class _Canonical(ast.NodeTransformer):
     "Drops docstrings and writes relative imports in full."
 
@@ -184,7 +187,7 @@ def code_fingerprint(
     texts = [_canonical_text(definition) for definition in definitions]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
-# %% ../nbs/runs.ipynb #b69bc3a2
+# %% ../nbs/runs.ipynb #5dc78da0
 _PACKAGES = ("compatkit", "numpy", "pyarrow", "scipy", "scikit-learn", "torch", "transformers", "tokenizers")
 _PACKAGES += ("datasets", "peft", "accelerate", "safetensors")
 
@@ -218,7 +221,7 @@ def _processor() -> str:
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
 
-# %% ../nbs/runs.ipynb #04352e5c
+# %% ../nbs/runs.ipynb #721b0a9c
 def _hardware() -> dict:
     torch = sys.modules.get("torch")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -239,7 +242,7 @@ def _circumstances() -> dict:
     parts = {"versions": _versions(), "commit": _commit(), "hardware": _hardware(), "threads": _threads()}
     return parts | {"started": datetime.now(timezone.utc).isoformat(timespec="seconds")}
 
-# %% ../nbs/runs.ipynb #5fce4054
+# %% ../nbs/runs.ipynb #4d46c191
 def _plain(value: object, place: str) -> object:
     if isinstance(value, dict):
         return {str(key): _plain(item, f"{place}[{key!r}]") for key, item in value.items()}
@@ -253,7 +256,7 @@ def _plain(value: object, place: str) -> object:
         return value
     raise ValueError(f"{place} is a {type(value).__name__}; a record keeps text, numbers, lists and dictionaries")
 
-# %% ../nbs/runs.ipynb #e63718cb
+# %% ../nbs/runs.ipynb #89e831ac
 _FIELDS = ("id", "configuration", "versions", "commit", "hardware", "threads", "started", "seconds", "results")
 
 
@@ -282,6 +285,11 @@ class Run:
     def results(self) -> dict:
         return self.record["results"]
 
+    @property
+    def recalled(self) -> bool:
+        "Whether it was taken from results/: predictions in half precision, no weights."
+        return self.folder.parent.name == "recalled"
+
     def predictions(self, split: str):
         "The Predictions that the run saved for a split; FileNotFoundError lists the splits it has."
         from compatkit.predictions import Predictions
@@ -298,7 +306,7 @@ class Run:
 def _splits(folder: Path) -> list[str]:
     return sorted(file.stem.removeprefix("predictions-") for file in folder.glob("predictions-*.parquet"))
 
-# %% ../nbs/runs.ipynb #fb29a6ca
+# %% ../nbs/runs.ipynb #33f547b2
 def _checked_record(file: Path) -> dict:
     remedy = f"remove the folder {file.parent} and ask for the run again"
     if not file.is_file():
@@ -335,7 +343,7 @@ def _run_html(run: Run) -> str:
     parts = [("configuration", run.configuration), ("results", run.results)]
     return heading + "".join(f"<table><tr><th colspan=2>{name}</th></tr>{rows(part)}</table>" for name, part in parts)
 
-# %% ../nbs/runs.ipynb #3affccb2
+# %% ../nbs/runs.ipynb #7f633566
 def _write_json(file: Path, content: dict) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
@@ -371,7 +379,44 @@ def _compute_into_place(where: Path, identifier: str, configuration: dict, compu
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
-# %% ../nbs/runs.ipynb #eb74124e
+# %% ../nbs/runs.ipynb #3e7dcc5e
+_PUBLISHED: ContextVar = ContextVar("published", default=None)  # (folder of results, split → labels)
+
+
+@contextmanager
+def published_first(
+    labels: dict,  # split → Predictions with labels, or a dictionary from id to label
+    results: str | Path | None = None,  # results/ at the project's root unless told
+):
+    "Inside it, run_once prefers a run that was published to computing it again; ValueError where an id has no label."
+    token = _PUBLISHED.set((_results_at(results), labels))
+    try:
+        yield
+    finally:
+        _PUBLISHED.reset(token)
+
+
+def _recalled(where: Path, identifier: str) -> Run | None:
+    if _PUBLISHED.get() is None:
+        return None
+    results, labels = _PUBLISHED.get()
+    folder = where / "recalled" / identifier
+    if folder.exists() or not (results / identifier / "record.json").is_file():
+        return Run.load(folder) if folder.exists() else None
+    kept = Run.load(results / identifier)
+    unfinished = where / "recalled" / f".{identifier}-{uuid.uuid4().hex[:8]}"
+    try:
+        _write_json(unfinished / "record.json", kept.record)
+        for split in _splits(kept.folder):
+            answers = with_labels(kept.predictions(split), labels[split.removesuffix("-alone")])
+            answers.save(unfinished / f"predictions-{split}.parquet")
+        if not folder.exists():  # unless another process was quicker
+            os.rename(unfinished, folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return Run.load(folder)
+
+# %% ../nbs/runs.ipynb #9f648538
 def run_once(
     configuration: dict,  # everything the run depends on; text keys, values that JSON can hold
     compute: Callable[[Path], dict],  # writes its files into the folder it is given and returns its results
@@ -383,6 +428,8 @@ def run_once(
     where, identifier = _home_at(home), run_id(configuration)
     if (where / identifier).exists():
         return Run.load(where / identifier)
+    if (found := _recalled(where, identifier)) is not None:
+        return found
     (where / "locks").mkdir(parents=True, exist_ok=True)
     lock = FileLock(where / "locks" / f"{identifier}.lock")
     try:
@@ -397,7 +444,7 @@ def run_once(
         lock.release()
     return Run.load(where / identifier)
 
-# %% ../nbs/runs.ipynb #0c095014
+# %% ../nbs/runs.ipynb #697fea30
 def _contains(whole: object, part: object) -> bool:
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(key in whole and _contains(whole[key], part[key]) for key in part)
@@ -421,7 +468,7 @@ def failed_runs(
     files = (_home_at(home) / "failed").glob("*.json")
     return sorted((json.loads(file.read_text(encoding="utf-8")) for file in files), key=lambda record: record["started"])
 
-# %% ../nbs/runs.ipynb #23c6dd5d
+# %% ../nbs/runs.ipynb #f2a588b9
 _PATH = re.compile(r"(?<![\w:/.<\\])(?:~/|/|[A-Z]:\\)[\w.+-]+(?:[/\\][\w.+@-]+)+")
 _LIMIT = 2**20
 
@@ -466,6 +513,8 @@ def publish(
 ) -> Run:
     "Copy a run's record and its ids with predictions into `results`; ValueError over 1 MB or for machine paths."
     target = _results_at(results) / run.id
+    if run.recalled:
+        return Run.load(target)  # it came from there
     paths = [name for name, value in _flat(run.configuration).items() if _without_paths(value) != value]
     if paths:
         raise ValueError(f"the configuration of {run.id} holds machine paths in {paths}; name data and models instead")
@@ -484,7 +533,7 @@ def publish(
         shutil.rmtree(unfinished, ignore_errors=True)
     return Run.load(target)
 
-# %% ../nbs/runs.ipynb #8c1a6365
+# %% ../nbs/runs.ipynb #2743df2a
 def _results_at(results: str | Path | None) -> Path:
     root = project_root()
     if results is None and root is None:
@@ -514,7 +563,7 @@ def with_labels(
         raise ValueError(f"{len(missing)} ids have no label, among them {missing[:3]}; load the split they come from")
     return predictions.replace(label=[labels[key] for key in predictions.id])
 
-# %% ../nbs/runs.ipynb #88c82a48
+# %% ../nbs/runs.ipynb #957519da
 _OF_PAPERMILL = ("PAPERMILL_INPUT_PATH", "PAPERMILL_OUTPUT_PATH")
 
 
@@ -563,7 +612,7 @@ def _of_type(value: object, wanted: type) -> object:
         pass
     raise ValueError(f"valid is any {wanted.__name__}")
 
-# %% ../nbs/runs.ipynb #21c8e9c3
+# %% ../nbs/runs.ipynb #0a5731d7
 def check_parameters(
     namespace: dict,  # globals(), after the parameters
     before: dict,  # what names_before gave in the cell before them
@@ -590,7 +639,7 @@ def check_parameters(
         raise ValueError("; ".join(problems))
     return types.SimpleNamespace(**values)
 
-# %% ../nbs/runs.ipynb #6694bfe4
+# %% ../nbs/runs.ipynb #6396e8d8
 SCALES = ("smoke", "mini", "paper")
 _DATA = "the task's data (set data_dir or COMPATKIT_DATA, or allow the hub)"
 _WEIGHTS = "the paper's weights (fill the hub's cache or allow the hub)"
@@ -609,7 +658,7 @@ def _largest_scale(task_scales: tuple[str, ...], has_gpu, has_weights, weights: 
         return "mini", f"a GPU was found, but not {weights}"
     return "paper", "a GPU, the paper's weights and the data were found"
 
-# %% ../nbs/runs.ipynb #1afec23d
+# %% ../nbs/runs.ipynb #f73155b4
 def choose_scale(
     scale: str,  # smoke, mini, paper or auto
     in_test: bool,  # under the notebook's test run `auto` is smoke
@@ -634,7 +683,7 @@ def choose_scale(
     slow = scale == "paper" and not _answer(has_gpu)
     return scale, "it was asked for" + (", though without a GPU it will take very long" if slow else "")
 
-# %% ../nbs/runs.ipynb #8ef9c805
+# %% ../nbs/runs.ipynb #573cd04b
 _FLAGS = ["help-notebook", "inject-input-path", "inject-output-path", "inject-paths", "version", "help"]
 _SWITCHES = ["request-save-on-cell-execute/--no-request-save-on-cell-execute", "prepare-only/--prepare-execute"]
 _SWITCHES += ["progress-bar/--no-progress-bar", "log-output/--no-log-output", "report-mode/--no-report-mode"]
@@ -684,7 +733,7 @@ def papermill_completion(
     chosen = given["engine"] or given["kernel"] or given["language"]
     return [str(output)] + ([] if chosen else ["--engine", "compatkit"])
 
-# %% ../nbs/runs.ipynb #4aad6a15
+# %% ../nbs/runs.ipynb #a8e62a98
 def own_kernel_manager() -> type:
     "A kernel manager's class for nbclient whose `python3` is the Python that calls."
     from ipykernel.kernelspec import get_kernel_dict
@@ -725,7 +774,7 @@ def _write_page(notebook, output: Path) -> None:
     else:
         print(f"compatkit: to read in a browser: {output.with_suffix('.html')}", file=sys.stderr, flush=True)
 
-# %% ../nbs/runs.ipynb #086e570c
+# %% ../nbs/runs.ipynb #763a6dd8
 def _program_is_papermill() -> bool:
     if sys.argv[:1] == ["-m"]:  # python -m papermill, before the module's file is known
         before = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]

@@ -6,7 +6,7 @@
 __all__ = ['known_task', 'count', 'common_parameters', 'Search', 'search', 'some', 'answers', 'Upgrade', 'reseed_floor',
            'at_accuracy', 'seconds_per_epoch']
 
-# %% ../nbs/upgrades.ipynb #201f6b77
+# %% ../nbs/upgrades.ipynb #4e65a3f0
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-# %% ../nbs/upgrades.ipynb #b8766a40
+# %% ../nbs/upgrades.ipynb #79d61bb3
 import numpy as np
 
-# %% ../nbs/upgrades.ipynb #9540782e
+# %% ../nbs/upgrades.ipynb #e3e0d48f
 from .data import EMBEDDED, FILE_KINDS, TASKS, Task
 from .ensembles import choose_weight, majority_vote, member_windows, mix, mixing_curve
 from .metrics import FlipCounts, competent, lowest_nfr
@@ -25,7 +25,7 @@ from .results import Row, measure
 from .runs import Run
 from .training import Recipe, build, encoded, fine_tune, train_once
 
-# %% ../nbs/upgrades.ipynb #4a255f67
+# %% ../nbs/upgrades.ipynb #d5e11e31
 def known_task(value):
     """A task's name or a file of one's own, as given; ValueError lists the names."""
     if value not in (*EMBEDDED, *TASKS) and Path(str(value)).suffix not in FILE_KINDS:
@@ -46,10 +46,10 @@ def common_parameters(
     """name → what is valid, for the parameters that every method notebook has."""
     return {
         "task": known_task, "scale": ["auto", "smoke", "mini", "paper"], "seeds": count, "table": list(tables), "data_dir": str,
-        "encoder": str, "max_steps": int, "keep_results": bool,
+        "encoder": str, "max_steps": int, "keep_results": bool, "from_results": bool,
     }  # fmt: skip
 
-# %% ../nbs/upgrades.ipynb #906f8817
+# %% ../nbs/upgrades.ipynb #758d7238
 class Search(NamedTuple):
     """A method's search: the chosen setting, its run for each seed, and all that was tried."""
 
@@ -62,7 +62,7 @@ class Search(NamedTuple):
         """The setting in words, with a remark where none was on a par."""
         return setting + ("" if self.on_par else "; none was on a par")
 
-# %% ../nbs/upgrades.ipynb #9e817e69
+# %% ../nbs/upgrades.ipynb #d0be7455
 def search(
     grid: Sequence,  # settings
     train: Callable,  # (setting, seed number) → Run
@@ -79,7 +79,7 @@ def search(
     runs = [train(setting, seed) for seed in range(len(olds))]
     return Search(setting, runs, list(zip(grid, accuracy, nfr, tried)), best is not None)
 
-# %% ../nbs/upgrades.ipynb #24addf29
+# %% ../nbs/upgrades.ipynb #17afde77
 def some(
     grid: Sequence,  # settings
     number: int,  # how many of them; 0: all
@@ -89,7 +89,7 @@ def some(
         return list(grid)
     return [grid[position] for position in sorted(np.random.default_rng(0).permutation(len(grid))[:number])]
 
-# %% ../nbs/upgrades.ipynb #955c42c4
+# %% ../nbs/upgrades.ipynb #a83e5a84
 def answers(
     runs: Sequence[Run],
     split: str = "test",
@@ -97,7 +97,7 @@ def answers(
     """Each run's predictions for a split."""
     return [run.predictions(split) for run in runs]
 
-# %% ../nbs/upgrades.ipynb #6e89731f
+# %% ../nbs/upgrades.ipynb #c1574512
 @dataclass(frozen=True)
 class Upgrade:
     """Untreated runs of one upgrade, and the rows that come from them."""
@@ -163,7 +163,7 @@ class Upgrade:
         first = [run.predictions("test") for run in (self.olds[0], self.news[0])]
         return all(competent(one.correct, one.label) for one in first)
 
-# %% ../nbs/upgrades.ipynb #c224ee98
+# %% ../nbs/upgrades.ipynb #07991858
 def reseed_floor(
     runs: Sequence[Run],  # of one recipe, with different seeds
 ) -> float | None:
@@ -172,7 +172,7 @@ def reseed_floor(
     pairs = [FlipCounts.between(one, other).nfr for one in given for other in given if one is not other]
     return float(np.mean(pairs)) if pairs else None
 
-# %% ../nbs/upgrades.ipynb #4db1f59b
+# %% ../nbs/upgrades.ipynb #33206f62
 def at_accuracy(
     curve: tuple,  # (accuracies, NFRs) of a dial's points
     accuracy: float,
@@ -184,7 +184,7 @@ def at_accuracy(
     able = np.asarray(curve[1])[np.asarray(curve[0]) >= accuracy - 1e-12]
     return float(able.min()) if len(able) else math.nan
 
-# %% ../nbs/upgrades.ipynb #f43d9103
+# %% ../nbs/upgrades.ipynb #1d4eef7d
 def seconds_per_epoch(
     recipe: Recipe,
     task: Task,

@@ -488,6 +488,44 @@ def test_logits_and_scores_are_published_where_asked(tmp_path):
     assert again.predictions("test").logits is None
 
 
+def test_a_published_run_is_taken_before_it_is_computed_again(tmp_path):
+    run = published_run(tmp_path)
+    runs.publish(run, results=tmp_path / "results", logits=True)
+    truth = {split: run.predictions(split) for split in ("selection", "test")}
+    with runs.published_first(truth, results=tmp_path / "results"):
+        back = runs.run_once({"kind": "example"}, never, home=tmp_path / "elsewhere")
+        once_more = runs.run_once({"kind": "example"}, never, home=tmp_path / "elsewhere")
+        other = runs.run_once({"kind": "other"}, lambda folder: {"computed": True}, home=tmp_path / "elsewhere")
+    assert back.recalled and once_more.folder == back.folder and back.id == run.id
+    assert not other.recalled and not run.recalled and other.results == {"computed": True}
+    for split in ("selection", "test"):
+        assert back.predictions(split).correct.tolist() == run.predictions(split).correct.tolist()
+        assert back.predictions(split).columns["gate"].tolist() == run.predictions(split).columns["gate"].tolist()
+    with pytest.raises(FileNotFoundError, match="no predictions of 'train'"):
+        back.predictions("train")
+    assert runs.find(tmp_path / "elsewhere") == [other]  # a recalled run is no whole run
+    with pytest.raises(AssertionError, match="must not be computed"):  # outside, it is computed
+        runs.run_once({"kind": "example"}, never, home=tmp_path / "elsewhere")
+
+
+def test_publishing_a_recalled_run_changes_nothing(tmp_path):
+    run = published_run(tmp_path)
+    runs.publish(run, results=tmp_path / "results", logits=True)
+    truth = {split: run.predictions(split) for split in ("selection", "test")}
+    with runs.published_first(truth, results=tmp_path / "results"):
+        back = runs.run_once({"kind": "example"}, never, home=tmp_path / "elsewhere")
+    runs.publish(back, results=tmp_path / "results")
+    assert runs.published(tmp_path / "results")[0].predictions("test").logits is not None
+
+
+def test_a_published_run_of_other_data_is_refused_and_leaves_nothing(tmp_path):
+    runs.publish(published_run(tmp_path), results=tmp_path / "results")
+    short = {split: {"example-0": 1} for split in ("selection", "test")}
+    with runs.published_first(short, results=tmp_path / "results"), pytest.raises(ValueError, match="49 ids have no label"):
+        runs.run_once({"kind": "example"}, never, home=tmp_path / "elsewhere")
+    assert not list((tmp_path / "elsewhere").rglob("*.parquet"))
+
+
 def test_a_gate_that_is_no_number_is_not_published(tmp_path):
     def compute(folder):
         Predictions(["a", "b"], prediction=[0, 1], columns={"gate": ["x", "y"]}).save(folder / "predictions-test.parquet")

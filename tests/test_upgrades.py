@@ -125,6 +125,7 @@ def test_unknown_tasks_are_refused_with_the_list():
 
 def test_common_parameters_through_the_check():
     values = dict(task="pydoc", scale="auto", seeds=3, table=3, data_dir="", encoder="", max_steps=-1, keep_results=False)
+    values["from_results"] = False
     before = {}
     assert check_parameters(values, before, common_parameters(["main", "3"])) == SimpleNamespace(**(values | {"table": "3"}))
     with pytest.raises(ValueError, match="main, 3|'main', '3'"):
