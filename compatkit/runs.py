@@ -8,7 +8,7 @@ __all__ = ['SCALES', 'papermill_entry', 'project_root', 'home', 'configuration_h
            'names_before', 'check_parameters', 'choose_scale', 'papermill_completion', 'own_kernel_manager',
            'PapermillEntry']
 
-# %% ../nbs/runs.ipynb #3a2871b5
+# %% ../nbs/runs.ipynb #a66e4bba
 import ast
 import configparser
 import difflib
@@ -37,7 +37,7 @@ from datetime import datetime, timezone
 from functools import cache, partial
 from pathlib import Path
 
-# %% ../nbs/runs.ipynb #364979e5
+# %% ../nbs/runs.ipynb #30bd6b9d
 def _names_compatkit(settings: Path) -> bool:
     parser = configparser.ConfigParser(interpolation=None)
     try:
@@ -70,7 +70,7 @@ def home(
 def _home_at(folder: str | Path | None) -> Path:
     return home() if folder is None else Path(folder).resolve()
 
-# %% ../nbs/runs.ipynb #eee47903
+# %% ../nbs/runs.ipynb #f8e63fb5
 def _check_json(value: object, place: str) -> None:
     if value is None or isinstance(value, (str, bool, int)):
         return
@@ -107,7 +107,7 @@ def run_id(
     kind = re.sub(r"[^A-Za-z0-9_]+", "_", str(configuration.get("kind") or "run"))
     return f"{kind}-{configuration_hash(configuration)[:16]}"
 
-# %% ../nbs/runs.ipynb #75011227
+# %% ../nbs/runs.ipynb #3a971538
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -148,7 +148,7 @@ def _sources(definition: object, code: types.CodeType | None) -> list[str]:
     cells = [name for name in reversed(list(linecache.cache)) if "ipykernel" in name or name.startswith("<ipython")]
     return [file] * bool(file) + cells
 
-# %% ../nbs/runs.ipynb #703a5f2c
+# %% ../nbs/runs.ipynb #504b8161
 class _Canonical(ast.NodeTransformer):
     "Drops docstrings and writes relative imports in full."
 
@@ -187,7 +187,7 @@ def code_fingerprint(
     texts = [_canonical_text(definition) for definition in definitions]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
-# %% ../nbs/runs.ipynb #5dc78da0
+# %% ../nbs/runs.ipynb #da4059f9
 _PACKAGES = ("compatkit", "numpy", "pyarrow", "scipy", "scikit-learn", "torch", "transformers", "tokenizers")
 _PACKAGES += ("datasets", "peft", "accelerate", "safetensors")
 
@@ -221,7 +221,7 @@ def _processor() -> str:
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
 
-# %% ../nbs/runs.ipynb #721b0a9c
+# %% ../nbs/runs.ipynb #e40bbe75
 def _hardware() -> dict:
     torch = sys.modules.get("torch")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -242,7 +242,7 @@ def _circumstances() -> dict:
     parts = {"versions": _versions(), "commit": _commit(), "hardware": _hardware(), "threads": _threads()}
     return parts | {"started": datetime.now(timezone.utc).isoformat(timespec="seconds")}
 
-# %% ../nbs/runs.ipynb #4d46c191
+# %% ../nbs/runs.ipynb #6ce7c936
 def _plain(value: object, place: str) -> object:
     if isinstance(value, dict):
         return {str(key): _plain(item, f"{place}[{key!r}]") for key, item in value.items()}
@@ -256,7 +256,7 @@ def _plain(value: object, place: str) -> object:
         return value
     raise ValueError(f"{place} is a {type(value).__name__}; a record keeps text, numbers, lists and dictionaries")
 
-# %% ../nbs/runs.ipynb #89e831ac
+# %% ../nbs/runs.ipynb #11d33d1a
 _FIELDS = ("id", "configuration", "versions", "commit", "hardware", "threads", "started", "seconds", "results")
 
 
@@ -306,7 +306,7 @@ class Run:
 def _splits(folder: Path) -> list[str]:
     return sorted(file.stem.removeprefix("predictions-") for file in folder.glob("predictions-*.parquet"))
 
-# %% ../nbs/runs.ipynb #33f547b2
+# %% ../nbs/runs.ipynb #7857c554
 def _checked_record(file: Path) -> dict:
     remedy = f"remove the folder {file.parent} and ask for the run again"
     if not file.is_file():
@@ -343,7 +343,7 @@ def _run_html(run: Run) -> str:
     parts = [("configuration", run.configuration), ("results", run.results)]
     return heading + "".join(f"<table><tr><th colspan=2>{name}</th></tr>{rows(part)}</table>" for name, part in parts)
 
-# %% ../nbs/runs.ipynb #7f633566
+# %% ../nbs/runs.ipynb #987b89e8
 def _write_json(file: Path, content: dict) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
@@ -379,7 +379,7 @@ def _compute_into_place(where: Path, identifier: str, configuration: dict, compu
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
-# %% ../nbs/runs.ipynb #3e7dcc5e
+# %% ../nbs/runs.ipynb #45e01006
 _PUBLISHED: ContextVar = ContextVar("published", default=None)  # (folder of results, split → labels)
 
 
@@ -416,7 +416,7 @@ def _recalled(where: Path, identifier: str) -> Run | None:
         shutil.rmtree(unfinished, ignore_errors=True)
     return Run.load(folder)
 
-# %% ../nbs/runs.ipynb #9f648538
+# %% ../nbs/runs.ipynb #f13abaac
 def run_once(
     configuration: dict,  # everything the run depends on; text keys, values that JSON can hold
     compute: Callable[[Path], dict],  # writes its files into the folder it is given and returns its results
@@ -444,7 +444,7 @@ def run_once(
         lock.release()
     return Run.load(where / identifier)
 
-# %% ../nbs/runs.ipynb #697fea30
+# %% ../nbs/runs.ipynb #0ddd7a07
 def _contains(whole: object, part: object) -> bool:
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(key in whole and _contains(whole[key], part[key]) for key in part)
@@ -468,7 +468,7 @@ def failed_runs(
     files = (_home_at(home) / "failed").glob("*.json")
     return sorted((json.loads(file.read_text(encoding="utf-8")) for file in files), key=lambda record: record["started"])
 
-# %% ../nbs/runs.ipynb #f2a588b9
+# %% ../nbs/runs.ipynb #f01c6705
 _PATH = re.compile(r"(?<![\w:/.<\\])(?:~/|/|[A-Z]:\\)[\w.+-]+(?:[/\\][\w.+@-]+)+")
 _LIMIT = 2**20
 
@@ -533,7 +533,7 @@ def publish(
         shutil.rmtree(unfinished, ignore_errors=True)
     return Run.load(target)
 
-# %% ../nbs/runs.ipynb #2743df2a
+# %% ../nbs/runs.ipynb #6f79a0ac
 def _results_at(results: str | Path | None) -> Path:
     root = project_root()
     if results is None and root is None:
@@ -563,7 +563,7 @@ def with_labels(
         raise ValueError(f"{len(missing)} ids have no label, among them {missing[:3]}; load the split they come from")
     return predictions.replace(label=[labels[key] for key in predictions.id])
 
-# %% ../nbs/runs.ipynb #957519da
+# %% ../nbs/runs.ipynb #911d5c48
 _OF_PAPERMILL = ("PAPERMILL_INPUT_PATH", "PAPERMILL_OUTPUT_PATH")
 
 
@@ -612,7 +612,7 @@ def _of_type(value: object, wanted: type) -> object:
         pass
     raise ValueError(f"valid is any {wanted.__name__}")
 
-# %% ../nbs/runs.ipynb #0a5731d7
+# %% ../nbs/runs.ipynb #a3585bbd
 def check_parameters(
     namespace: dict,  # globals(), after the parameters
     before: dict,  # what names_before gave in the cell before them
@@ -639,7 +639,7 @@ def check_parameters(
         raise ValueError("; ".join(problems))
     return types.SimpleNamespace(**values)
 
-# %% ../nbs/runs.ipynb #6396e8d8
+# %% ../nbs/runs.ipynb #4e610e09
 SCALES = ("smoke", "mini", "paper")
 _DATA = "the task's data (set data_dir or COMPATKIT_DATA, or allow the hub)"
 _WEIGHTS = "the paper's weights (fill the hub's cache or allow the hub)"
@@ -658,7 +658,7 @@ def _largest_scale(task_scales: tuple[str, ...], has_gpu, has_weights, weights: 
         return "mini", f"a GPU was found, but not {weights}"
     return "paper", "a GPU, the paper's weights and the data were found"
 
-# %% ../nbs/runs.ipynb #f73155b4
+# %% ../nbs/runs.ipynb #8758f33d
 def choose_scale(
     scale: str,  # smoke, mini, paper or auto
     in_test: bool,  # under the notebook's test run `auto` is smoke
@@ -683,7 +683,7 @@ def choose_scale(
     slow = scale == "paper" and not _answer(has_gpu)
     return scale, "it was asked for" + (", though without a GPU it will take very long" if slow else "")
 
-# %% ../nbs/runs.ipynb #573cd04b
+# %% ../nbs/runs.ipynb #7f745716
 _FLAGS = ["help-notebook", "inject-input-path", "inject-output-path", "inject-paths", "version", "help"]
 _SWITCHES = ["request-save-on-cell-execute/--no-request-save-on-cell-execute", "prepare-only/--prepare-execute"]
 _SWITCHES += ["progress-bar/--no-progress-bar", "log-output/--no-log-output", "report-mode/--no-report-mode"]
@@ -733,7 +733,7 @@ def papermill_completion(
     chosen = given["engine"] or given["kernel"] or given["language"]
     return [str(output)] + ([] if chosen else ["--engine", "compatkit"])
 
-# %% ../nbs/runs.ipynb #a8e62a98
+# %% ../nbs/runs.ipynb #91b98043
 def own_kernel_manager() -> type:
     "A kernel manager's class for nbclient whose `python3` is the Python that calls."
     from ipykernel.kernelspec import get_kernel_dict
@@ -774,7 +774,7 @@ def _write_page(notebook, output: Path) -> None:
     else:
         print(f"compatkit: to read in a browser: {output.with_suffix('.html')}", file=sys.stderr, flush=True)
 
-# %% ../nbs/runs.ipynb #763a6dd8
+# %% ../nbs/runs.ipynb #3fc4eca1
 def _program_is_papermill() -> bool:
     if sys.argv[:1] == ["-m"]:  # python -m papermill, before the module's file is known
         before = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
