@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MARKERS', 'Row', 'measure', 'paper_figures', 'ResultTable', 'load_table', 'results_markdown', 'accuracy_nfr_picture']
 
-# %% ../nbs/results.ipynb #b1d4bbb1
+# %% ../nbs/results.ipynb #ce36f472
 import csv
 import json
 import os
@@ -16,14 +16,14 @@ from itertools import cycle
 from math import isnan, nan
 from pathlib import Path
 
-# %% ../nbs/results.ipynb #7c9bf61a
+# %% ../nbs/results.ipynb #58e8817e
 import numpy as np
 
-# %% ../nbs/results.ipynb #2d6bc9c3
+# %% ../nbs/results.ipynb #dbc93252
 from .metrics import FlipCounts, agreement, over_seeds, paired_difference
 from .predictions import Predictions, align
 
-# %% ../nbs/results.ipynb #7dda1925
+# %% ../nbs/results.ipynb #7bbbced5
 @dataclass(frozen=True)
 class Row:
     """A method's line in a table; every measure is (mean, standard deviation) over seeds, as fractions."""
@@ -44,7 +44,7 @@ class Row:
         """Whether it pays with accuracy: the interval of the difference lies wholly below 0."""
         return self.difference is not None and self.difference[2] < 0
 
-# %% ../nbs/results.ipynb #2cd834b8
+# %% ../nbs/results.ipynb #d520d7e3
 def _over(olds: Sequence, answers: Sequence) -> dict:
     """The measures over seeds, from old and new predictions of the same seeds."""
     joined = [align(old, new) for old, new in zip(olds, answers, strict=True)]
@@ -54,7 +54,7 @@ def _over(olds: Sequence, answers: Sequence) -> dict:
     measured |= {"accuracy": [one.accuracy_new for one in counts], "as_old": shares}
     return {name: tuple(over_seeds(values)[:2]) for name, values in measured.items()}
 
-# %% ../nbs/results.ipynb #17c76893
+# %% ../nbs/results.ipynb #1437c62f
 def measure(
     method: str,
     olds: Sequence[Predictions],  # the old models' answers on the test split, one a seed
@@ -76,7 +76,7 @@ def measure(
     chosen = {name: chosen[name] for name in ("accuracy", "nfr") if name in chosen}
     return Row(method, setting, len(answers), **_over(olds, answers), difference=difference, selection=chosen, records=tuple(records))
 
-# %% ../nbs/results.ipynb #8379228e
+# %% ../nbs/results.ipynb #8e6190e6
 def paper_figures(
     paper: str,  # such as "gated_fusion"
     table,  # such as 1 or "5.5"
@@ -97,7 +97,7 @@ def paper_figures(
     number = lambda text: float(text) if text else None
     return {(line["row"], line["measure"]): (number(line["value"]), number(line["spread"])) for line in wanted}
 
-# %% ../nbs/results.ipynb #60d82bb6
+# %% ../nbs/results.ipynb #69f5ba80
 def _percent(pair, sign: bool = False) -> str:
     """(mean, std) as a percentage with its spread; a dash where there is nothing."""
     if pair is None or isnan(pair[0]):
@@ -110,7 +110,7 @@ def _interval(three) -> str:
     """A difference with its interval, in points."""
     return "–" if three is None else f"{100 * three[0]:+.2f} [{100 * three[1]:+.2f}, {100 * three[2]:+.2f}]"
 
-# %% ../nbs/results.ipynb #6d648e0c
+# %% ../nbs/results.ipynb #e5c6ea8b
 @dataclass(frozen=True)
 class ResultTable:
     """Rows of one upgrade on one task; shows itself."""
@@ -175,7 +175,7 @@ class ResultTable:
         able = [row for row in self.rows if row.difference is not None and not row.pays and row.seeds]
         return min(able, key=lambda row: row.nfr[0]).method if able else None
 
-# %% ../nbs/results.ipynb #2889360e
+# %% ../nbs/results.ipynb #64145bce
 def _plain(value):
     """JSON has no nan: it becomes null. Tuples become lists, numpy's numbers Python's."""
     value = value.item() if isinstance(value, np.generic) else value
@@ -185,7 +185,7 @@ def _plain(value):
         return [_plain(one) for one in value]
     return None if isinstance(value, float) and isnan(value) else value
 
-# %% ../nbs/results.ipynb #fca3dc01
+# %% ../nbs/results.ipynb #36349d67
 def load_table(
     path,  # a JSON file that ResultTable.save wrote
 ) -> ResultTable:
@@ -201,18 +201,30 @@ def load_table(
     paper = {(row, measure): (value, spread) for row, measure, value, spread in content.get("paper", ())}
     return ResultTable(content["title"], tuple(rows), tuple(content["notes"]), paper, content["command"])
 
-# %% ../nbs/results.ipynb #075afe4e
+# %% ../nbs/results.ipynb #31741f3f
 def results_markdown(
     folder,  # results/tables
 ) -> str:
-    """Every kept table as Markdown, with the command that makes it again, in the order of the file names."""
-    parts = []
-    for path in sorted(Path(folder).glob("*.json")):
-        table = load_table(path)
-        parts.append(table.to_markdown() + f"\n\n`{table.command}`\n")
-    return "\n".join(parts)
+    """An overview of the kept tables with the command that makes each again, then the tables, folded; in the order of the file names."""
+    tables = [load_table(path) for path in sorted(Path(folder).glob("*.json"))]
+    if not tables:
+        return ""
+    header = ["table", "accuracy %, old", "new", "NFR % untreated", "lowest NFR without paying", "accuracy %", "NFR %", "command"]
+    lines = [header, ["---"] * len(header), *(_overview(table) for table in tables)]
+    overview = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    folded = (f"<details><summary>{escape(table.title)}</summary>\n\n{table.to_markdown()}\n\n</details>\n" for table in tables)
+    return "\n".join([overview, "", *folded])
 
-# %% ../nbs/results.ipynb #7646331e
+
+def _overview(table: ResultTable) -> list:
+    """A table's line in the overview, as text."""
+    rows = {row.method: row for row in table.rows}
+    old, new, best = (rows.get(name) for name in ("old model", "new model", table.best()))
+    shown = lambda row, name: "–" if row is None else _percent(getattr(row, name))
+    measured = [shown(old, "accuracy"), shown(new, "accuracy"), shown(new, "nfr")]
+    return [table.title, *measured, best.method if best else "–", shown(best, "accuracy"), shown(best, "nfr"), f"`{table.command}`"]
+
+# %% ../nbs/results.ipynb #3789bbdb
 MARKERS = "osD^vPX*<>hp"
 
 

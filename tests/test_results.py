@@ -268,8 +268,18 @@ def test_kept_tables_follow_each_other_with_their_commands(tmp_path):
         ResultTable(f"table {name}", ROWS, command=f"papermill -p task {name}").save(tmp_path / f"{name}.json")
     (tmp_path / "notes.txt").write_text("no table")
     text = results_markdown(tmp_path)
-    places = [text.index(part) for part in ("**table a**", "`papermill -p task a`", "**table b**", "`papermill -p task b`")]
+    parts = ("| table a |", "`papermill -p task a`", "| table b |", "`papermill -p task b`", "**table a**", "**table b**")
+    places = [text.index(part) for part in parts]
     assert places == sorted(places) and text.count("**") == 4 and "no table" not in text
+    assert text.count("<details>") == text.count("</details>") == 2
+
+
+def test_the_overview_names_old_new_and_the_best_that_does_not_pay(tmp_path):
+    ResultTable("one", ROWS, command="make one").save(tmp_path / "one.json")
+    (line,) = [line for line in results_markdown(tmp_path).splitlines() if line.startswith("| one |")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    new, best = next(row for row in ROWS if row.method == "new model"), ResultTable("", ROWS).best()
+    assert cells[4] == best == "good" and cells[2] == f"{100 * new.accuracy[0]:.2f} ± {100 * new.accuracy[1]:.2f}" and cells[-1] == "`make one`"
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------------
