@@ -23,9 +23,12 @@ setup(
     url=settings["git_url"],
     python_requires=f">={settings['min_python']}",
     packages=[settings["lib_path"]],
-    package_data={settings["lib_path"]: ["papers.csv"]},
+    package_data={settings["lib_path"]: ["papers.csv", "page.html", "page.css", "page.js"]},
     install_requires=settings["requirements"].split(),
     extras_require={"dev": settings["dev_requirements"].split()},
-    # papermill loads this before it reads its arguments: `papermill nbs/x.ipynb` then finds its output path
-    entry_points={"papermill.engine": ["compatkit = compatkit.runs:papermill_entry.engine"]},
+    entry_points={
+        "console_scripts": ["compatkit = compatkit.cli:main"],
+        # papermill loads this before it reads its arguments: `papermill nbs/x.ipynb` then finds its output path
+        "papermill.engine": ["compatkit = compatkit.runs:papermill_entry.engine"],
+    },
 )

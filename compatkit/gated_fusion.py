@@ -6,12 +6,12 @@
 __all__ = ['Gate', 'GatedFusionConfig', 'GatedFusionOutput', 'fuse', 'GatedFusion', 'LearnGate', 'GateSetting',
            'fitted_temperature', 'fuse_once', 'OldLogitsCache']
 
-# %% ../nbs/gated_fusion.ipynb #b287296b
+# %% ../nbs/gated_fusion.ipynb #07dfaaa0
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-# %% ../nbs/gated_fusion.ipynb #3c704df9
+# %% ../nbs/gated_fusion.ipynb #83cd9ba9
 import numpy as np
 import torch
 from torch import nn
@@ -19,14 +19,14 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-# %% ../nbs/gated_fusion.ipynb #684ec350
+# %% ../nbs/gated_fusion.ipynb #569421e7
 from .data import Task
 from .models import last_linear, quiet_loading
 from .predictions import Predictions
 from .runs import Run, run_once
 from .training import Recipe, Treatment, build, check_old_logits, encoded, fine_tune, identity, load_weights, outputs, save_weights
 
-# %% ../nbs/gated_fusion.ipynb #893290a0
+# %% ../nbs/gated_fusion.ipynb #9f371d33
 class Gate(nn.Sequential):
     """E_n (N, width) → the weight of the new model (N,), between 0 and 1 (Gated Fusion, appendix A.3)."""
 
@@ -39,7 +39,7 @@ class Gate(nn.Sequential):
         """Weights (N,) in float32, also under autocast."""
         return super().forward(embedding)[:, 0].float().sigmoid()
 
-# %% ../nbs/gated_fusion.ipynb #1d0e28e9
+# %% ../nbs/gated_fusion.ipynb #bf1d7741
 class GatedFusionConfig(PreTrainedConfig):
     """Configuration of GatedFusion: that of the new model, and the gate's."""
 
@@ -52,7 +52,7 @@ class GatedFusionConfig(PreTrainedConfig):
         names = {"id2label": new["id2label"], "label2id": new["label2id"]} if new and "id2label" in new else {}
         super().__init__(**(names | options))
 
-# %% ../nbs/gated_fusion.ipynb #82ea983a
+# %% ../nbs/gated_fusion.ipynb #13c3abfc
 @dataclass
 class GatedFusionOutput(ModelOutput):
     """What GatedFusion returns; N examples, C classes, H the width of E_n."""
@@ -63,7 +63,7 @@ class GatedFusionOutput(ModelOutput):
     new_logits: torch.Tensor | None = None  # (N, C): the new model's alone
     embedding: torch.Tensor | None = None  # (N, H): E_n, detached
 
-# %% ../nbs/gated_fusion.ipynb #cdcab336
+# %% ../nbs/gated_fusion.ipynb #046f3565
 def fuse(
     old_logits,  # (N, C)
     new_logits,  # (N, C)
@@ -73,7 +73,7 @@ def fuse(
     """(1 − gate)·old/T + gate·new: equation 3 of Gated Fusion."""
     return (1 - gate[:, None]) * old_logits / temperature + gate[:, None] * new_logits
 
-# %% ../nbs/gated_fusion.ipynb #81e85cd8
+# %% ../nbs/gated_fusion.ipynb #ede16c0c
 def _new_model(config: GatedFusionConfig):
     """An untrained model of the new model's own architecture, found by its configuration; never remote code."""
     inner = AutoConfig.for_model(**config.new)
@@ -82,7 +82,7 @@ def _new_model(config: GatedFusionConfig):
             return kind.from_config(inner, trust_remote_code=False)
     raise ValueError(f"a {inner.model_type} model is no text or image classifier of transformers")
 
-# %% ../nbs/gated_fusion.ipynb #18c7a3bf
+# %% ../nbs/gated_fusion.ipynb #86dc719a
 class GatedFusion(PreTrainedModel):
     """The new model with a learned gate over the old model's logits (Lai et al. 2023)."""
 
@@ -143,7 +143,7 @@ class GatedFusion(PreTrainedModel):
             raise ValueError(f"the checkpoint {Path(folder).name} does not fit its own config.json: {wrong[:3]}, {len(wrong)} in all")
         return (model, report) if told else model
 
-# %% ../nbs/gated_fusion.ipynb #cf74c64f
+# %% ../nbs/gated_fusion.ipynb #950cc5fe
 class LearnGate(Treatment):
     """Train new model and gate on the fused logits; with probability `drop_gate` a step trains the new model alone."""
 
@@ -177,7 +177,7 @@ class LearnGate(Treatment):
         """Fused logits, or the new model's alone where the coin says so."""
         return model(**inputs, old_logits=None if self.drops(step) else old_logits).logits
 
-# %% ../nbs/gated_fusion.ipynb #1cebd9b5
+# %% ../nbs/gated_fusion.ipynb #2bf89f85
 @dataclass(frozen=True)
 class GateSetting:
     """One point of the paper's grid."""
@@ -186,7 +186,7 @@ class GateSetting:
     temperature: float | str = 1.0  # T: 1 to 1.6 in the paper, or "fit": of the old logits on the selection split
     learning_rate: float = 3e-5  # lr2: 5e-7 to 3e-5 in the paper
 
-# %% ../nbs/gated_fusion.ipynb #135b0774
+# %% ../nbs/gated_fusion.ipynb #3a9c2fa4
 def fitted_temperature(
     old: Run,  # with predictions on the selection split
 ) -> float:
@@ -196,7 +196,7 @@ def fitted_temperature(
     selection = old.predictions("selection")
     return round(float(fit_temperature(selection.logits, selection.label)), 2)
 
-# %% ../nbs/gated_fusion.ipynb #42c3fcd9
+# %% ../nbs/gated_fusion.ipynb #951c27d8
 def fuse_once(
     task: Task,
     recipe: Recipe,  # of the new model
@@ -231,7 +231,7 @@ def fuse_once(
     parents = (old, new, old_train)
     return run_once(identity("gated_fusion", task, recipe, seed, treatment, parents, learning_rate=setting.learning_rate), compute, home)
 
-# %% ../nbs/gated_fusion.ipynb #095f1a65
+# %% ../nbs/gated_fusion.ipynb #05e390b5
 def _keep_answers(model, data: dict, old: Run, folder: Path) -> dict:
     """Predict each split with and without the old model and save both; returns accuracies and the gate's mean for the record."""
     from safetensors.numpy import save_file
@@ -251,7 +251,7 @@ def _keep_answers(model, data: dict, old: Run, folder: Path) -> dict:
         results["gate"][split] = {"mean": float(found["gate"].mean()), "std": float(found["gate"].std())}
     return results
 
-# %% ../nbs/gated_fusion.ipynb #219d7bd3
+# %% ../nbs/gated_fusion.ipynb #9470505e
 class OldLogitsCache:
     """Old logits by example key; the nearest kept example answers for one that was never seen (Gated Fusion, 3.3)."""
 
@@ -350,7 +350,7 @@ class OldLogitsCache:
             cache._append([bytes(key).hex() for key in content["keys"].tolist()], content["embeddings"], content["logits"])
         return cache
 
-# %% ../nbs/gated_fusion.ipynb #c54baa1a
+# %% ../nbs/gated_fusion.ipynb #0a6fc756
 def _own(values):
     """A copy in single precision, on the CPU, that nobody else changes."""
     if isinstance(values, torch.Tensor):

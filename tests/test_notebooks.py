@@ -17,17 +17,18 @@ from compatkit.runs import machine_paths
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "nbs").glob("*.ipynb"))
 WITHOUT_MODULE = {"index", "benchmarks", "landscape"}
-METHODS = {"gated_fusion"}  # those that papermill runs; a new method notebook is added here
+METHODS = {"gated_fusion", "decisions"}  # those that papermill runs; a new method notebook is added here
 LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
 FLOORS = [
-    {"predictions", "hub"},
-    {"data", "models", "fisher", "runs", "inputs"},
-    {"training", "language", "metrics"},
-    {"distillation", "regularizers", "bcwi", "gated_fusion", "muscle", "ensembles", "decisions", "results", "comparison", "page"},
-    {"upgrades", "tables", "report"},
+    {"predictions", "hub", "policy", "sections"},
+    {"data", "models", "fisher", "runs", "sources", "samples", "slices"},
+    {"training", "language", "metrics", "inputs"},
+    {"distillation", "regularizers", "bcwi", "gated_fusion", "muscle", "ensembles", "decisions", "results", "comparison", "page", "versions"},
+    {"upgrades", "tables", "report", "serving"},
     {"cli"},
 ]
-LIGHT = {"predictions", "runs", "inputs", "metrics", "ensembles", "decisions", "results", "comparison", "page", "report", "cli"}  # never import torch
+LIGHT = {"predictions", "runs", "metrics", "ensembles", "decisions", "results", "cli", "policy", "sections", "slices", "sources", "samples"}  # never import torch
+LIGHT |= {"inputs", "comparison", "page", "versions", "report", "serving"}
 MODULES = {path.stem for path in (ROOT / "compatkit").glob("*.py") if not path.stem.startswith("_")}
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -1,5 +1,6 @@
 """The README says nothing that does not work: its code runs, its links lead somewhere, its tables are those of results/."""
 
+import os
 import re
 import subprocess
 import sys
@@ -77,3 +78,49 @@ def test_the_map_has_every_room():
 def test_the_first_two_commands_are_single_lines():
     blocks = re.findall(r"```bash\n(.*?)```", README, re.S)
     assert all(len(one.strip().splitlines()) == 1 for one in blocks[:2])
+
+
+ONLY_THESE = """
+import importlib.abc, importlib.metadata, re, runpy, sys
+
+def closure(names):
+    "The distributions that pip would install for these, without extras."
+    found, todo = set(), list(names)
+    while todo:
+        name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
+        if name not in found:
+            found.add(name)
+            for line in importlib.metadata.requires(name) or ():
+                if "extra ==" not in line and "extra==" not in line:
+                    one = re.match(r"[\\w.-]+", line)[0]
+                    try:
+                        importlib.metadata.distribution(one)
+                        todo.append(one)
+                    except importlib.metadata.PackageNotFoundError:
+                        pass  # for another platform
+    return found
+
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if "." not in name and name in FOREIGN:
+            raise ModuleNotFoundError(f"{name} is not among those that the README lists", name=name)
+
+kept = closure(HANDFUL) | {"compatkit", "pip", "setuptools"}
+named = importlib.metadata.packages_distributions()
+FOREIGN = {module for module, owners in named.items() if not {re.sub(r"[-_.]+", "-", one).lower() for one in owners} & kept}
+assert {"torch", "transformers", "datasets", "sklearn"} <= FOREIGN
+sys.meta_path.insert(0, Refuse())
+sys.argv = ["compatkit", *ARGUMENTS]
+runpy.run_module("compatkit.cli", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--html", "page.html"], ["--markdown"]], ids=lambda options: options[0])
+def test_files_are_compared_with_the_listed_packages_alone(tmp_path, options):
+    made_up(0, 1.0).save(tmp_path / "old.parquet")
+    made_up(1, 2.0).save(tmp_path / "new.csv")
+    handful = block("without torch").split("pip install ")[-1].split()
+    assert "torch" not in handful and len(handful) < 10
+    code = f"HANDFUL = {handful!r}\nARGUMENTS = {['compare', 'old.parquet', 'new.csv', *options]!r}\n{ONLY_THESE}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr

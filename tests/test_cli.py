@@ -1,0 +1,310 @@
+"""The command as a process: exit statuses, one-line errors, clean output; and its functions."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from compatkit import cli
+from compatkit.predictions import Predictions
+
+WORDS = ("better and compatible", "better but regresses", "no measurable difference", "worse", "too little data")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    "Files of 1,000 answers with 15 negative and 80 positive flips, of 20 answers, of scores, and one with both columns."
+    path = tmp_path_factory.mktemp("files")
+    draw = np.random.default_rng(0)
+    label = draw.choice(["a", "b", "c"], 1000)
+    old = np.where(np.arange(1000) < 800, label, "no")
+    new = np.where(np.arange(1000) < 15, "other", np.where(np.arange(1000) < 880, label, "no"))
+    columns = {"intent": draw.choice(["x", "y"], 1000), "length": draw.integers(1, 60, 1000)}
+    sides = {"old": Predictions(np.arange(1000), label, old, columns=columns), "new": Predictions(np.arange(1000), label, new)}
+    third = sides["new"].replace(prediction=old)
+    mixed = sides["new"].select(sides["new"].id[draw.permutation(1000)])
+    for name, side in (*sides.items(), ("third", third), ("mixed", mixed), ("few_old", sides["old"].select(sides["old"].id[:20])),
+                       ("few_new", sides["new"].select(sides["new"].id[20:40]).replace(id=np.arange(20), label=label[:20], prediction=label[:20])),
+                       ("part", sides["new"].select(sides["new"].id[5:]))):  # fmt: skip
+        side.save(path / f"{name}.csv")
+    sides["old"].save(path / "old.parquet")
+    scores = draw.random(300)
+    for name, score in (("old_scores", scores), ("new_scores", scores + 0.02)):
+        Predictions(np.arange(300), score=score).save(path / f"{name}.csv")
+    (path / "both.csv").write_text("key,y,v1,v2\n" + "".join(f"k{i},{y},{o},{n}\n" for i, (y, o, n) in enumerate(zip(label, old, new))))
+    (path / "policy.toml").write_text('max_nfr = "2%"\n[[slice]]\nwhere = {intent = "x"}\nmax_nfr = "50%"\n')
+    return path
+
+
+def process(folder, *arguments):
+    "The command as a process of its own."
+    return subprocess.run([sys.executable, "-m", "compatkit.cli", *arguments], cwd=folder, capture_output=True, text=True, encoding="utf-8")
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    "The command within this process, which takes a tenth of the time; what a process would have returned."
+
+    def run_here(folder, *arguments):
+        monkeypatch.chdir(folder)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            cli.main(list(arguments))
+        return subprocess.CompletedProcess(arguments, left.value.code, *capsys.readouterr())
+
+    return run_here
+
+
+def fails(done, *parts):
+    "One line on the error stream, nothing else, status 2."
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    for part in parts:
+        assert part in done.stderr
+    return done
+
+
+# --- what it prints --------------------------------------------------------------------------------------------------
+
+
+def test_the_report(folder):
+    done = process(folder, "compare", "old.csv", "new.csv", "--slice", "intent", "--slice", "length")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("old → new: better but regresses\n")
+    for part in ("15 negative flips", "80 positive flips", "NFR, negative flips", "Slices by negative flips", "intent = x, length = ", "Negative flips\nid "):
+        assert part in done.stdout
+
+
+def test_json_is_all_there_is(run, folder):
+    done = run(folder, "compare", "old.csv", "new.csv", "--json", "--slice", "intent", "--max-nfr", "1%")
+    found = json.loads(done.stdout)
+    assert done.returncode == 1 and done.stderr == "" and found["overall"]["counts"]["negative"] == 15 and found["gate"]["status"] == "failed"
+    assert found["verdict"]["word"] in WORDS and {"intent": "x"} in [one["where"] for one in found["slices"]]
+
+
+def test_markdown_and_quiet(run, folder):
+    assert run(folder, "compare", "old.csv", "new.csv", "--markdown").stdout.startswith("### <code>old</code> → <code>new</code>: better but regresses")
+    assert run(folder, "compare", "old.csv", "new.csv", "--quiet").stdout == "better but regresses\n"
+
+
+def test_another_order_and_another_format_give_the_same_bytes(run, folder):
+    shown = [run(folder, "compare", old, "mixed.csv", "--slice", "length").stdout for old in ("old.csv", "old.parquet")]
+    assert shown[0] == shown[1]
+    first, second = (json.loads(run(folder, "compare", old, new, "--json", "--slice", "length").stdout) for old, new in (("old.csv", "new.csv"), ("old.parquet", "mixed.csv")))
+    assert first.pop("new") == "new" and second.pop("new") == "mixed" and first == second
+
+
+def test_one_file_with_both_columns(run, folder):
+    done = run(folder, "compare", "both.csv", "--old", "v1", "--new", "v2", "--label", "y", "--id", "key", "--json")
+    assert json.loads(done.stdout)["overall"] == json.loads(run(folder, "compare", "old.csv", "new.csv", "--json").stdout)["overall"]
+
+
+def test_scores(run, folder):
+    found = json.loads(run(folder, "compare", "old_scores.csv", "new_scores.csv", "--json").stdout)
+    assert set(found["overall"]) == {"scores"} and found["overall"]["scores"]["pfr"]["value"] == 1
+
+
+def test_rename(run, folder, tmp_path):
+    for name in ("old", "new"):
+        header, rest = (folder / f"{name}.csv").read_text().split("\n", 1)
+        (tmp_path / f"{name}.csv").write_text(header.replace("id", "key").replace("prediction", "answer") + "\n" + rest)
+    done = run(tmp_path, "compare", "old.csv", "new.csv", "--rename", "prediction=answer", "--rename", "id=key", "--json")
+    assert json.loads(done.stdout)["overall"] == json.loads(run(folder, "compare", "old.csv", "new.csv", "--json").stdout)["overall"]
+
+
+def test_missing_examples(run, folder):
+    fails(run(folder, "compare", "old.csv", "part.csv"), "'0', '1', '2' and 2 more only in", "--on-missing drop")
+    done = run(folder, "compare", "old.csv", "part.csv", "--on-missing", "drop", "--json")
+    assert json.loads(done.stdout)["left_out"] == {"old only": 5, "new only": 0} and done.returncode == 0
+
+
+def test_the_page(run, folder, tmp_path):
+    done = run(folder, "compare", "old.csv", "new.csv", "--html", str(tmp_path / "report.html"), "--limit", "10", "--quiet")
+    assert done.returncode == 0 and (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!")
+    assert len((tmp_path / "report-flips.csv").read_text().splitlines()) == 1 + 95 - 10 + both_wrong_different(folder)
+
+
+def both_wrong_different(folder):
+    old, new = (Predictions.load(folder / f"{name}.csv") for name in ("old", "new"))
+    return int((~old.correct & ~new.correct & (old.prediction != new.prediction)).sum())
+
+
+# --- the gate --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options, status", [([], 0), (["--max-nfr", "1%"], 1), (["--max-nfr", "1"], 2), (["--policy", "no.toml"], 2)])
+def test_exit_statuses_of_a_process(folder, options, status):
+    done = process(folder, "compare", "old.csv", "new.csv", "--quiet", *options)
+    assert done.returncode == status and done.stdout == ("" if status == 2 else "better but regresses\n") and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("options, status", [
+    ([], 0), (["--max-nfr", "2%"], 0), (["--max-nfr", "1%"], 1), (["--max-nfr", "0.02"], 0), (["--max-nfr-upper", "2%"], 1), (["--max-nfr-upper", "3%"], 0),
+    (["--min-accuracy-gain", "0"], 0), (["--min-accuracy-gain", "-0.5%"], 0), (["--min-accuracy-gain", "10%"], 1), (["--policy", "policy.toml"], 0),
+    (["--policy", "policy.toml", "--max-nfr", "1%"], 1), (["--tolerance", "5%"], 0)])  # fmt: skip
+def test_exit_statuses(run, folder, options, status):
+    assert run(folder, "compare", "old.csv", "new.csv", "--quiet", *options).returncode == status
+
+
+def test_too_little_data(run, folder):
+    done = run(folder, "compare", "few_old.csv", "few_new.csv", "--max-nfr", "1%", "--quiet")
+    assert (done.returncode, done.stdout) == (3, "too little data\n")
+    assert run(folder, "compare", "few_old.csv", "few_new.csv").returncode == 0  # nothing was asked for
+
+
+def test_tolerance_moves_the_verdict(run, folder):
+    assert run(folder, "compare", "old.csv", "new.csv", "--quiet", "--tolerance", "5%").stdout == "better and compatible\n"
+
+
+# --- what is wrong ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments, part", [
+    (["old.csv"], "--old, --new and --label"), (["old.csv", "no.csv"], "no.csv"), (["old.csv", "."], "."), ([], "Missing argument"),
+    (["old.csv", "new.csv", "--max-nfr", "1"], "could mean 1 % or 100 %"), (["old.csv", "new.csv", "--tolerance", "1"], "tolerance = 1 could mean"),
+    (["old.csv", "new.csv", "--max-nrf", "1%"], "--max-nfr"), (["old.csv", "new.csv", "--slice", "intend"], "intent"),
+    (["old.csv", "new.csv", "--on-missing", "skip"], "drop"), (["old.csv", "new.csv", "--policy", "no.toml"], "no.toml"),
+    (["old.csv", "new.csv", "--policy", "old.csv"], "old.csv"), (["old.csv", "new.csv", "--rename", "x"], "FIELD=COLUMN"),
+    (["old.csv", "new.csv", "--rename", "id=a", "--rename", "id=b"], "id twice"), (["old.csv", "new.csv", "--json", "--markdown"], "exclude each other"),
+    (["old.csv", "new.csv", "--html", "no/such/report.html"], "no/such/report.html"), (["old.csv", "new.csv", "--html", "."], "."),
+    (["old.csv", "new.csv", "--limit", "-1"], "--limit"), (["old.csv", "new.csv", "--picture", "a.png"], "three or more"),
+    (["old.csv", "new.csv", "--old", "v1"], "there are two"), (["both.csv", "--old", "v1", "--new", "v3", "--label", "y"], "v3"),
+    (["both.csv", "--old", "v1", "--new", "v2", "--label", "y", "--on-missing", "drop"], "are for two files"),
+    (["old.csv", "new.csv", "third.csv", "--max-nfr", "1%"], "a gate goes with two versions"), (["old.csv", "new.csv", "third.csv", "--slice", "x"], "--slice goes with"),
+    (["old.csv", "new.csv", "third.csv", "--picture", "a.doc"], "must end in .png"), (["few_old.csv", "old_scores.csv", "--on-missing", "drop"], "prediction"),
+])  # fmt: skip
+def test_errors_are_one_line(run, folder, arguments, part):
+    fails(run(folder, "compare", *arguments), part)
+
+
+def test_an_error_of_a_process(folder):
+    fails(process(folder, "compare", "old.csv", "new.csv", "--slice", "intend"), "intent")
+
+
+def test_unknown_commands(run, folder):
+    fails(run(folder, "comapre", "old.csv", "new.csv"), "compare")
+    assert run(folder).returncode == 2 and "compare" in run(folder).stdout
+    assert run(folder, "compare", "--help").returncode == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\x01\x02", b"PAR1 and no more", b"id,label\n1,2\n", b"id,label,prediction\n1,a,a,a\n", b"\xff\xfe\x00i", b"id,label,prediction\na,x,x\na,x,x\n",
+                                     "id,label,prediction\nä,x,x\n".encode("latin-1")])  # fmt: skip
+def test_bad_files_name_themselves(run, folder, tmp_path, content):
+    (tmp_path / "bad.csv").write_bytes(content)
+    fails(run(folder, "compare", "old.csv", str(tmp_path / "bad.csv")), "bad.csv")
+
+
+def test_a_file_without_permission(run, folder, tmp_path):
+    path = tmp_path / "closed.csv"
+    path.write_text((folder / "new.csv").read_text())
+    path.chmod(0)
+    if os.access(path, os.R_OK):  # root reads everything: a folder in the place of the page is as good
+        fails(run(folder, "compare", "old.csv", "new.csv", "--html", str(tmp_path)), str(tmp_path))
+    else:
+        fails(run(folder, "compare", "old.csv", str(path)), "closed.csv")
+
+
+def test_control_characters_in_messages(run, folder):
+    done = fails(run(folder, "compare", "old.csv", "new.csv", "--slice", "\x1b[31mred\nline"))
+    assert "\x1b" not in done.stderr and "\\x1b[31mred\\nline" in done.stderr
+
+
+def test_a_full_disk(folder):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "compatkit.cli", "compare", "old.csv", "new.csv"], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and done.stderr == "error: No space left on device\n"
+
+
+def test_a_reader_that_has_seen_enough(folder):
+    command = f"{sys.executable} -m compatkit.cli compare old.csv new.csv --json --max-nfr 1%"
+    done = subprocess.run(["bash", "-c", f"{{ {command}; echo status $? >&2; }} | head -c 5"], cwd=folder, capture_output=True, text=True)
+    assert done.stdout == '{\n  "' and done.stderr == "status 1\n"
+    closed = f"import os, sys; sys.argv[1:] = ['compare', 'old.csv', 'new.csv', '--json']; r, w = os.pipe(); os.close(r); os.dup2(w, 1); from compatkit.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", closed], cwd=folder, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_is_quiet(folder, monkeypatch, capsys):
+    monkeypatch.setattr(cli, "app", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(SystemExit) as left:
+        cli.main(["compare"])
+    assert left.value.code == 130 and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("error, line", [
+    (KeyError("x"), "error: KeyError: 'x'\n"), (MemoryError(), "error: the files do not fit into memory\n"), (ValueError("a\nb"), "error: a\\nb\n"),
+    (OSError(28, "No space left on device"), "error: No space left on device\n"), (PermissionError(13, "Permission denied", "f.csv"), "error: Permission denied: f.csv\n"),
+    (FileNotFoundError("there is no file f"), "error: there is no file f\n")])  # fmt: skip
+def test_no_error_ends_with_1(error, line, monkeypatch, capsys):
+    def broken(*_, **__):
+        raise error
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["compare"])
+    assert left.value.code == 2 and capsys.readouterr().err == line
+
+
+# --- surroundings ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("environment", [{"LANG": "C", "LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"PYTHONIOENCODING": "ascii"},
+                                         {"PYTHONIOENCODING": "latin-1"}])  # fmt: skip
+def test_terminals_without_utf8(folder, tmp_path, environment):
+    for name in ("old", "new"):
+        text = (folder / f"{name}.csv").read_text().replace('"a"', '"京"')
+        assert "京" in text
+        (tmp_path / f"{name}.csv").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "compatkit.cli", "compare", "old.csv", "new.csv", "--slice", "length"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, env={**os.environ, **environment})
+    assert done.returncode == 0 and done.stderr == b"" and b"negative flips" in done.stdout
+    assert b"old -> new" in done.stdout or "old → new".encode() in done.stdout
+
+
+def test_hostile_text_reaches_no_terminal(run, folder, tmp_path):
+    for name in ("old", "new"):
+        text = (folder / f"{name}.csv").read_text().replace('"a"', '"\x1b[31ma\u202e"')
+        assert "\x1b" in text
+        (tmp_path / f"{name}.csv").write_text(text, encoding="utf-8")
+    for options in ([], ["--markdown"], ["--json"]):
+        shown = run(tmp_path, "compare", "old.csv", "new.csv", *options).stdout
+        assert shown and all(c.isprintable() or c == "\n" for c in shown)
+
+
+def test_many_versions(run, folder, tmp_path):
+    done = run(folder, "compare", "old.csv", "new.csv", "third.csv")
+    assert done.returncode == 0 and "NFR of replacing the version on the left" in done.stdout and "third" in done.stdout
+    found = json.loads(run(folder, "compare", "old.csv", "new.csv", "third.csv", "--json").stdout)
+    assert found["versions"] == ["old", "new", "third"] and found["nfr"][0] == [0, 0.015, 0] and found["accuracy"] == [0.8, 0.865, 0.8]
+    options = ["--html", str(tmp_path / "m.html"), "--picture", str(tmp_path / "m.svg"), "--markdown"]
+    done = run(folder, "compare", "old.csv", "new.csv", "third.csv", *options)
+    assert done.stdout.startswith("**NFR") and (tmp_path / "m.html").exists() and "<svg" in (tmp_path / "m.svg").read_text()
+
+
+def test_starting_loads_nothing_heavy(folder):
+    heavy = "[name for name in ('torch', 'rich', 'pandas', 'scipy', 'matplotlib', 'jinja2', 'polars', 'pyarrow', 'sklearn') if name in sys.modules]"
+    done = subprocess.run([sys.executable, "-c", f"import sys, compatkit.cli; print({heavy})"], cwd=folder, capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_comparing_loads_only_what_it_needs(folder):
+    heavy = "[name for name in ('torch', 'rich', 'pandas', 'scipy.stats', 'scipy.optimize', 'matplotlib', 'jinja2', 'sklearn') if name in sys.modules]"
+    code = f"import sys, atexit; from compatkit.cli import main; atexit.register(lambda: print({heavy}, file=sys.stderr)); main(['compare', 'old.csv', 'new.csv', '--slice', 'intent'])"
+    assert subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True).stderr == "[]\n"
+
+
+# --- functions -------------------------------------------------------------------------------------------------------
+
+
+def test_encodable():
+    assert cli._encodable("3 – 7 → x × 京", "ascii") == "3 - 7 -> x x \\u4eac" and cli._encodable("3 – 7", "utf-8") == "3 – 7"
+
+
+def test_renamed():
+    assert cli._renamed(["prediction=a=b"]) == {"a=b": "prediction"} and cli._renamed([]) == {}
+    for wrong in ("x", "=x", "x=", "="):
+        with pytest.raises(ValueError, match="write FIELD=COLUMN"):
+            cli._renamed([wrong])
