@@ -5,21 +5,21 @@
 # %% auto #0
 __all__ = ['app', 'OnMissing', 'compare', 'Posterior', 'decide', 'main']
 
-# %% ../nbs/cli.ipynb #d0f844da
+# %% ../nbs/cli.ipynb #8b9f4b6d
 import os
 import sys
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
-# %% ../nbs/cli.ipynb #cd62bf0f
+# %% ../nbs/cli.ipynb #ead73f52
 import typer
 
-# %% ../nbs/cli.ipynb #918c46d1
+# %% ../nbs/cli.ipynb #8b09b9ed
 from .policy import Policy
 from .sections import visible
 
-# %% ../nbs/cli.ipynb #b6b65d24
+# %% ../nbs/cli.ipynb #b2e8a8f8
 _PLAINER = str.maketrans({"–": "-", "→": "->", "×": "x", "…": "...", "−": "-"})
 
 
@@ -40,7 +40,7 @@ def _print(text):
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()) # else Python complains when it exits
 
-# %% ../nbs/cli.ipynb #7c5a738d
+# %% ../nbs/cli.ipynb #666b7b46
 class OnMissing(str, Enum):
     error = "error"
     drop = "drop"
@@ -72,7 +72,7 @@ def _pair(files, old, new, label, id, on_missing, rename, columns):
         raise ValueError("--old, --new and --id name columns of one file, and there are two: use --rename FIELD=COLUMN")
     return read_pair(*files, on_missing=on_missing.value, rename=rename, label=label, columns=columns)
 
-# %% ../nbs/cli.ipynb #cf92a468
+# %% ../nbs/cli.ipynb #1cdd0aef
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
@@ -114,6 +114,7 @@ def compare(
     from compatkit import report
     if json + markdown + quiet > 1:
         raise ValueError("--json, --markdown and --quiet exclude each other")
+    _refuse_overwriting(files, html, picture)
     limits = {"max_nfr": max_nfr, "max_nfr_upper": max_nfr_upper, "min_accuracy_gain": min_accuracy_gain}
     gate = Policy.load(policy, **limits) if policy else Policy.of(**limits) # options win over the file
     if len(files) > 2:
@@ -128,6 +129,13 @@ def compare(
         found.save_html(html, limit)
     _print(found.to_json() + "\n" if json else found.to_markdown() if markdown else found.verdict + "\n" if quiet else str(found))
     raise typer.Exit(report.EXIT_STATUS[found.status])
+
+
+def _refuse_overwriting(files, *written):
+    "Raises ValueError when what is to be written is one of the files to be read."
+    for path in filter(None, written):
+        if path.exists() and any(file.exists() and path.samefile(file) for file in files):
+            raise ValueError(f"{path} is one of the files to compare: give what is written another name")
 
 
 def _versions(files, on_missing, json, markdown, html, picture, others):
@@ -145,7 +153,7 @@ def _versions(files, on_missing, json, markdown, html, picture, others):
         found.picture().savefig(picture, dpi=150)
     _print(found.to_json() + "\n" if json else found.to_markdown() if markdown else str(found))
 
-# %% ../nbs/cli.ipynb #7d8dc99e
+# %% ../nbs/cli.ipynb #fae64857
 class Posterior(str, Enum):
     new = "new"
     calibrated = "calibrated"
@@ -214,7 +222,7 @@ def _told(choice, done):
         yield (f"{done.decided:,} examples decided: {done.kept:,} with the old answer, {done.not_in_old:,} that the old model never answered; "
                f"{done.only_in_old:,} old answers were not asked for")
 
-# %% ../nbs/cli.ipynb #ba56f5c7
+# %% ../nbs/cli.ipynb #a86dea2d
 def _explained(error):
     "An exception in one line."
     if hasattr(error, "format_message"): # wrong options
@@ -241,7 +249,7 @@ def main(
         sys.exit(2)
     sys.exit(status or 0)
 
-# %% ../nbs/cli.ipynb #cb119950
+# %% ../nbs/cli.ipynb #6bd09b93
 #| eval: false
 if __name__ == "__main__":
     main()

@@ -6,23 +6,31 @@
 __all__ = ['LEVEL', 'VERDICTS', 'DISCOVERY_RATE', 'GATE_STATUSES', 'paired_gain_interval', 'measures', 'score_measures',
            'smallest_sample', 'verdict', 'by_slice', 'by_class', 'overall', 'gate', 'summarize']
 
-# %% ../nbs/comparison.ipynb #2eec47e5
+# %% ../nbs/comparison.ipynb #4be1b1bf
 from collections import namedtuple
 from dataclasses import fields
 from itertools import combinations
 from math import ceil, isnan, log, log1p, nan, sqrt
 
-# %% ../nbs/comparison.ipynb #620b3bc6
+# %% ../nbs/comparison.ipynb #0a6ee272
 import numpy as np
 
-# %% ../nbs/comparison.ipynb #2772dcbf
+# %% ../nbs/comparison.ipynb #49eec9c5
 from .metrics import MEASURES, FlipCounts, clopper_pearson, smooth_flips
 from .policy import LIMITS, near
 from .sections import in_words, percent, points
 from .slices import cells, column_levels, excess_p, false_discovery, flip_positions, judged, levels, once
 
-# %% ../nbs/comparison.ipynb #8c4ee057
+# %% ../nbs/comparison.ipynb #756588fb
 LEVEL = .95 # of every interval in this room
+
+
+def _normal(level):
+    "How many standard errors an interval of this level reaches."
+    if level == LEVEL:
+        return 1.959963984540054
+    from scipy.special import ndtri
+    return float(ndtri((1 + level) / 2))
 
 
 def _score_statistic(
@@ -47,11 +55,10 @@ def paired_gain_interval(
     level=LEVEL, # between 0 and 1
 ):
     "Lower and upper end of accuracy, new minus old: Tango's score interval. Raises ValueError for impossible counts."
-    from scipy.special import ndtri
     if not (negative >= 0 and positive >= 0 and n >= max(1, negative + positive) and 0 < level < 1):
         raise ValueError(f"{negative} negative and {positive} positive flips among {n} examples at level {level}: counts must be "
                          "at least 0 and fit into the examples, the level must lie between 0 and 1")
-    limit, estimate = float(ndtri((1 + level) / 2)), (positive - negative) / n
+    limit, estimate = _normal(level), (positive - negative) / n
 
     def end(inside, outside): # halving between a gain that is surely within and one that is surely not
         for _ in range(60):
@@ -64,7 +71,7 @@ def paired_gain_interval(
 
     return end(estimate, -1.), end(estimate, 1.)
 
-# %% ../nbs/comparison.ipynb #c2b9ec1f
+# %% ../nbs/comparison.ipynb #ab7eda1e
 def _estimate(value, interval, n):
     return {"value": float(value), "low": float(interval[0]), "high": float(interval[1]), "n": int(n)}
 
@@ -90,7 +97,7 @@ def measures(
     found["mcnemar"] = {"value": counts.mcnemar(), "n": counts.negative + counts.positive}
     return found
 
-# %% ../nbs/comparison.ipynb #b6ff3032
+# %% ../nbs/comparison.ipynb #de4bcb06
 def _mean(
     values, # (N,), sorted
 ):
@@ -119,7 +126,7 @@ def score_measures(
     return {"mean_old": _mean(np.sort(old_score)), "mean_new": _mean(np.sort(new_score)),
             "pfr": _rate(int(better), n), "nfr": _rate(int(worse), n), **sizes, "mean_difference": _mean(difference)}
 
-# %% ../nbs/comparison.ipynb #10b5011b
+# %% ../nbs/comparison.ipynb #8a81df78
 VERDICTS = ("better and compatible", "better but regresses", "no measurable difference", "worse", "too little data")
 
 
@@ -129,7 +136,7 @@ def smallest_sample(
     "The fewest examples that can show, without a single flip, that the rate is at most `limit`."
     return ceil(round(log((1 - LEVEL) / 2) / log1p(-limit), 9)) if limit < 1 else 1
 
-# %% ../nbs/comparison.ipynb #a44ef88b
+# %% ../nbs/comparison.ipynb #d8e21088
 _Evidence = namedtuple("_Evidence", "gain told words wide") # the interval, whether a direction may be read from it, both in words
 
 
@@ -162,7 +169,7 @@ def _about(number):
     "A number of examples, rounded to what an estimate deserves."
     return f"about {float(f'{max(number, 1):.2g}'):,.0f} examples"
 
-# %% ../nbs/comparison.ipynb #8fcd12bb
+# %% ../nbs/comparison.ipynb #41ea9163
 def _more_for_direction(evidence, margin):
     gain = evidence.gain
     if isnan(gain["low"]):
@@ -177,7 +184,7 @@ def _more_for_tolerance(nfr, tolerance):
         return f" At this tolerance, fewer than {short:,} examples cannot tell."
     return f" If NFR stays as it is, {_about(max(short, 4 * nfr['value'] * (1 - nfr['value']) / room ** 2))} would show it."
 
-# %% ../nbs/comparison.ipynb #ed3734ae
+# %% ../nbs/comparison.ipynb #c6bb3dd9
 def verdict(
     overall,       # what `measures` gives, or {"scores": what `score_measures` gives}
     tolerance=.01, # the NFR up to which an update counts as compatible, in (0, 1)
@@ -199,7 +206,7 @@ def verdict(
         return "too little data", f"{evidence.words} Better, equal and worse are all possible.{_more_for_direction(evidence, margin)} {flips}"
     return "no measurable difference", f"{evidence.words} The gain lies surely within the margin. {flips}"
 
-# %% ../nbs/comparison.ipynb #009501cb
+# %% ../nbs/comparison.ipynb #6ebbf0d6
 DISCOVERY_RATE = .05
 
 
@@ -223,7 +230,7 @@ def by_slice(
     return [{"where": where[i], "n": int(n[i]), "share": n[i] / pair.n, "negative": int(negative[i]), "positive": int(positive[i]),
              "nfr": dict(rates[kind[i]]), "p": float(p[i]), "q": float(q[i]), "significant": bool(q[i] <= DISCOVERY_RATE)} for i in order]
 
-# %% ../nbs/comparison.ipynb #03b316de
+# %% ../nbs/comparison.ipynb #fd13c169
 def by_class(
     pair, # inputs.Pair with labels
 ):
@@ -239,7 +246,7 @@ def by_class(
                                   "nfr": _rate(negative, n), "pfr": _rate(positive, n)}
     return found
 
-# %% ../nbs/comparison.ipynb #be013265
+# %% ../nbs/comparison.ipynb #5d195203
 def overall(
     pair,             # inputs.Pair
     rows=slice(None), # the examples to look at
@@ -253,7 +260,7 @@ def overall(
         found["scores"] = score_measures(pair.old_score[rows][known], pair.new_score[rows][known])
     return found
 
-# %% ../nbs/comparison.ipynb #f641ca1f
+# %% ../nbs/comparison.ipynb #c6958931
 GATE_STATUSES = ("failed", "too little data", "holds") # the first one that a condition has is that of the gate
 
 
@@ -287,7 +294,7 @@ def _condition(
     return {"name": name, "where": where, "limit": number, "value": estimate["value"], "bound": estimate["high" if limit.most else "low"],
             "status": status, "reason": reason}
 
-# %% ../nbs/comparison.ipynb #17d2e491
+# %% ../nbs/comparison.ipynb #03cc7819
 def _groups(rule, pair):
     "The slices that a rule speaks of: (where, measures). Raises ValueError when there are none."
     names = list(rule.where or rule.each)
@@ -303,6 +310,15 @@ def _groups(rule, pair):
         raise ValueError(f"the policy's slice {wanted} has no examples: {hints}")
     if rule.each and group.n.max() < rule.min_examples:
         raise ValueError(f"no {' × '.join(names)} has {rule.min_examples:,} examples, the largest has {group.n.max():,}: lower min_examples")
+
+
+def _too_small(policy, pair):
+    "Sentences about combinations that `min_examples` keeps from being judged."
+    for rule in policy.rules if policy else ():
+        if rule.each and rule.min_examples > 1:
+            sizes = cells(flip_positions(pair), {name: column_levels(pair, name) for name in rule.each}).n
+            if small := int((sizes < rule.min_examples).sum()):
+                yield f"The gate does not judge {small:,} of {len(sizes):,} {' × '.join(rule.each)}, which have fewer than {rule.min_examples:,} examples."
 
 
 def gate(
@@ -324,7 +340,7 @@ def gate(
     statuses = {condition["status"] for condition in conditions}
     return {"status": next((status for status in GATE_STATUSES if status in statuses), "holds"), "conditions": conditions}
 
-# %% ../nbs/comparison.ipynb #809603b6
+# %% ../nbs/comparison.ipynb #44244126
 def summarize(
     pair,          # inputs.Pair
     names=(),      # columns for slices
@@ -349,7 +365,7 @@ def summarize(
         tasks = {name: {"overall": overall(pair, codes == code)} for code, name in enumerate(task_names)}
     return _plain({
         "old": pair.old_name, "new": pair.new_name, "examples": counted.examples, "left_out": dict(pair.left_out),
-        "notes": [*pair.notes, *_remarks(counted, tasks)], "verdict": {"word": word, "reason": reason}, "overall": whole,
+        "notes": [*pair.notes, *_remarks(counted, tasks), *_too_small(policy, answered)], "verdict": {"word": word, "reason": reason}, "overall": whole,
         "classes": {} if pair.label is None else by_class(answered), "slices": by_slice(answered, names), "tasks": tasks,
         "gate": gate(policy, pair, whole) if policy and policy.rules else None})
 

@@ -7,7 +7,7 @@ __all__ = ['PRICES', 'decide', 'columns_of', 'critical_price', 'keep_old', 'Pric
            'Calibration', 'calibrate', 'Pool', 'posterior_of', 'pool', 'needed_examples', 'Certificate', 'PriceChoice',
            'TooFewExamples', 'choose_price', 'halves', 'DialChoice', 'choose_dial']
 
-# %% ../nbs/decisions.ipynb #e596da83
+# %% ../nbs/decisions.ipynb #4e1f099b
 import hashlib
 import json
 import os
@@ -20,21 +20,25 @@ from math import ceil, inf, isfinite, isnan, log
 from pathlib import Path
 from typing import NamedTuple
 
-# %% ../nbs/decisions.ipynb #5c63099a
+# %% ../nbs/decisions.ipynb #99888d2a
 import numpy as np
 
-# %% ../nbs/decisions.ipynb #b2aa1685
+# %% ../nbs/decisions.ipynb #cd0739c9
 from .data import hash_order
 from .metrics import clopper_pearson, fit_temperature
 from .predictions import Predictions, align, log_softmax, over_classes
 from .runs import with_labels
 
-# %% ../nbs/decisions.ipynb #8cad1097
+# %% ../nbs/decisions.ipynb #845c444f
 _SLACK = 1 + 1e-12 # relative, so that price 0 stays exact
 
 
 def _checked_price(price):
-    "The price as a float. Raises ValueError below 0 or for nan."
+    "The price as a float. Raises ValueError below 0, for nan, and for the None of a choice that found no price."
+    if price is None:
+        raise ValueError("there is no price (None): only the old model qualified, whose answers an infinite price keeps")
+    if np.ndim(price):
+        raise ValueError(f"the price must be one number, not of shape {np.shape(price)}: price_curve takes many")
     price = float(price)
     if not price >= 0:
         raise ValueError(f"the price is {price}: it must be at least 0 (0 is argmax of the posterior, infinity the old model)")
@@ -73,7 +77,7 @@ def decide(
     best, gain = _strongest(logits, np.where(known, column, 0))
     return np.where(known & ~(gain > margin), column, best)
 
-# %% ../nbs/decisions.ipynb #4d124d8d
+# %% ../nbs/decisions.ipynb #3b744ab5
 def _posterior(old, new, posterior):
     "The Predictions of q: the new model's, those given, or what a Calibration or Pool makes of the two."
     if posterior is None:
@@ -112,8 +116,9 @@ def columns_of(
     "(N,) columns, -1 for what is no class. Raises ValueError for missing answers, and where names meet nameless columns."
     answers = np.asarray(answers)
     if answers.dtype.kind != "U":
-        if answers.dtype.kind not in "iuf":
+        if answers.dtype.kind not in "iufb":
             raise ValueError(f"{whose} are missing for some examples: fill them in or leave these examples out")
+        answers = answers.astype(np.promote_types(answers.dtype, np.int8))
         inside = (answers >= 0) & (answers < width) & (answers == np.floor(answers))
         return np.where(inside, answers, -1).astype(np.int64)
     if classes is None:
@@ -124,7 +129,7 @@ def columns_of(
     place = order[np.minimum(np.searchsorted(names, answers, sorter=order), len(names) - 1)]
     return np.where(names[place] == answers, place, -1)
 
-# %% ../nbs/decisions.ipynb #23352da1
+# %% ../nbs/decisions.ipynb #9f9532ef
 class _Joined(NamedTuple):
     "Old answers and posterior, joined by id in the old one's order."
 
@@ -161,7 +166,7 @@ def _join(old, new, posterior):
     best, gain = _strongest(chosen.logits, column)
     return _Joined(old.id, old.label, column, best, gain, chosen.classes, answers.dtype.kind == "U", width)
 
-# %% ../nbs/decisions.ipynb #e9b87e50
+# %% ../nbs/decisions.ipynb #adf4671e
 def critical_price(
     old,            # Predictions of the model in use: its answers are enough
     new,            # those of its successor on the same examples, with logits
@@ -183,7 +188,7 @@ def keep_old(
     column = np.where(joined.gain > margin, joined.best, joined.column)
     return Predictions(joined.id, joined.label, joined.answers(column), classes=joined.classes)
 
-# %% ../nbs/decisions.ipynb #05126859
+# %% ../nbs/decisions.ipynb #62f132d8
 PRICES = np.concatenate([[0.], np.geomspace(.01, 10_000, 199)]) # a fixed grid, chosen before any data
 
 
@@ -253,7 +258,7 @@ def _labelled(old, new, label=None):
         raise ValueError(f"{len(label)} labels for {len(old)} examples: give one each in the order of `old`, or id -> label")
     return old.replace(label=label)
 
-# %% ../nbs/decisions.ipynb #aebf53e0
+# %% ../nbs/decisions.ipynb #c4953070
 def _digests(ids):
     "Short hashes, so that a saved object can tell which examples it has seen without naming them."
     return [hashlib.blake2b(str(one).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() for one in ids]
@@ -265,6 +270,8 @@ def _fitting(predictions, on):
         ids = list(on) if isinstance(on, Mapping) else on.id
         predictions = with_labels(predictions.replace(label=None).select(ids), on)
     predictions.require("label"), predictions.require("logits")
+    if not len(predictions):
+        raise ValueError("there are no labelled examples to fit to")
     label = columns_of(predictions.label, predictions.classes, predictions.logits.shape[1], "the labels")
     if (label < 0).any():
         strange = np.unique(predictions.label[label < 0])[:3].tolist()
@@ -272,7 +279,10 @@ def _fitting(predictions, on):
     return predictions, label
 
 
-def save_json(content, path):
+def save_json(
+    content, # what JSON can hold; with its "kind", if load_json is to read it
+    path,    # of the file
+):
     "Writes in one move. Returns the path."
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -284,8 +294,11 @@ def save_json(content, path):
     return path
 
 
-def load_json(path, kind):
-    "The content of a file that `save_json` wrote. Raises ValueError for anything else."
+def load_json(
+    path, # of the file
+    kind, # what it has to hold
+):
+    "The content of a file that save_json wrote. Raises ValueError for anything else."
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
@@ -294,7 +307,7 @@ def load_json(path, kind):
         raise ValueError(f"{Path(path).name} holds no {kind}: it has to be a file that {kind.capitalize()}.save wrote")
     return content
 
-# %% ../nbs/decisions.ipynb #85bc1861
+# %% ../nbs/decisions.ipynb #7621c5fa
 @dataclass(frozen=True)
 class Calibration:
     "A temperature for one model's logits."
@@ -334,7 +347,7 @@ def calibrate(
     predictions, label = _fitting(predictions, on)
     return Calibration(fit_temperature(predictions.logits, label), tuple(_digests(predictions.id)))
 
-# %% ../nbs/decisions.ipynb #b02fd1aa
+# %% ../nbs/decisions.ipynb #31f4cbee
 @dataclass(frozen=True)
 class Pool:
     "Exponents of the old and the new model's probabilities in their product."
@@ -378,15 +391,17 @@ def _log_probabilities(old, new):
     return old, new, [log_softmax(side.logits.astype(np.float64)) for side in (old, new)]
 
 
-def posterior_of(content):
-    "A Calibration or Pool from its dictionary. Raises ValueError naming what is wrong with it."
+def posterior_of(
+    content, # what to_dict gave
+):
+    "The Calibration or Pool. Raises ValueError naming what is wrong with it."
     fields = {name: value for name, value in content.items() if name != "kind"}
     kind = {"calibration": Calibration, "pool": Pool}.get(content.get("kind"))
     if kind is None or set(fields) - {"fitted_on"} != set(kind.__dataclass_fields__) - {"fitted_on"}:
         raise ValueError(f"neither a calibration nor a pool: {sorted(content)}")
     return kind(**(fields | {"fitted_on": tuple(fields.get("fitted_on", ()))}))
 
-# %% ../nbs/decisions.ipynb #a1efe886
+# %% ../nbs/decisions.ipynb #d5cee893
 def pool(
     old,     # Predictions with logits of the model in use
     new,     # those of its successor on the same examples
@@ -410,7 +425,7 @@ def pool(
     found = minimize(loss, [.5, .5], jac=True, method="L-BFGS-B", bounds=[(0, 100)] * 2, options={"ftol": 1e-13, "gtol": 1e-8})
     return Pool(*found.x.tolist(), tuple(_digests(new.id)))
 
-# %% ../nbs/decisions.ipynb #4d31d06a
+# %% ../nbs/decisions.ipynb #63bfd323
 def _share(value, name, example):
     "A number strictly between 0 and 1. Raises ValueError for others."
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value < 1:
@@ -449,7 +464,7 @@ def _smallest_gain(
     place = len(flip_gains) - allowed - 1
     return float(np.partition(flip_gains, place)[place])
 
-# %% ../nbs/decisions.ipynb #7b0ffe01
+# %% ../nbs/decisions.ipynb #c7f8d15f
 @dataclass(frozen=True)
 class Certificate:
     "What was shown about a price or another dial's value, and on what it rests; shares are fractions."
@@ -485,7 +500,7 @@ def _certificate(old_right, right, same, max_nfr, confidence, level, order, min_
     shares = correct / n, *clopper_pearson(correct, n, confidence), float(old_right.mean()), float(same.mean())
     return Certificate(max_nfr, confidence, n, flips, _upper_bound(flips, n, level), level, *shares, order, min_accuracy)
 
-# %% ../nbs/decisions.ipynb #55ce8794
+# %% ../nbs/decisions.ipynb #8209d0ad
 @dataclass(frozen=True)
 class PriceChoice:
     "A price with its certificate; the price is None where only the old model qualifies."
@@ -509,7 +524,7 @@ class PriceChoice:
         told = "".join(f"<p>{escape(line)}</p>" for line in lines)
         return told + "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
 
-# %% ../nbs/decisions.ipynb #654fde1b
+# %% ../nbs/decisions.ipynb #0a124f78
 _WALK = "every price from the largest down, stopping at the first that fails"
 
 
@@ -547,11 +562,14 @@ def _groups(slices, old, new):
         by_id = None if slices in old.columns else dict(zip(new.id.tolist(), new.require(slices).tolist()))
         slices = old.columns[slices] if by_id is None else [by_id[one] for one in old.id.tolist()]
     values = np.asarray(slices)
+    if values.dtype.kind == "O":
+        raise ValueError("slices are missing for some examples, or mix text and numbers "
+                         f"({values[:3].tolist()}): name each example's slice")
     if values.shape != (len(old),):
         raise ValueError(f"slices of shape {values.shape} for {len(old)} examples: give one name each in the order of `old`")
     return {name: values == name for name in np.unique(values).tolist()}
 
-# %% ../nbs/decisions.ipynb #ed9b1003
+# %% ../nbs/decisions.ipynb #969de963
 def choose_price(
     old,               # Predictions of the model in use, on calibration examples
     new,               # those of its successor, with logits
@@ -584,7 +602,7 @@ def choose_price(
         choice = replace(choice, certificate=replace(choice.certificate, nfr_bound=bound), slices=chosen)
     return choice
 
-# %% ../nbs/decisions.ipynb #e2ab0ac7
+# %% ../nbs/decisions.ipynb #202866e9
 class _Claim(NamedTuple):
     "What is to be shown and with which probability of error."
 
@@ -640,7 +658,7 @@ def _with_accuracy(evidence, without, smallest, claim, min_accuracy, prices):
     order = f"NFR: {claim.order}; accuracy: the grid's prices from 0 upwards, likewise"
     return evidence.choice(float(both[0]), claim._replace(order=order, min_accuracy=min_accuracy))
 
-# %% ../nbs/decisions.ipynb #a8789218
+# %% ../nbs/decisions.ipynb #bcc6d24f
 def halves(
     ids, # N texts
 ):
@@ -650,7 +668,7 @@ def halves(
     fits[hash_order(ids, "decisions")[:len(ids) // 2]] = True
     return fits, ~fits
 
-# %% ../nbs/decisions.ipynb #06bfb430
+# %% ../nbs/decisions.ipynb #faee9160
 @dataclass(frozen=True)
 class DialChoice:
     "The boldest value that is certified, with its certificate; None where only the old model qualifies."
@@ -673,8 +691,8 @@ def choose_dial(
 ):
     "The last value that passes an exact binomial test of its NFR. Raises ValueError for too few examples or bad numbers."
     _share(max_nfr, "max_nfr", ".5 % is .005"), _share(confidence, "confidence", "95 % is .95")
-    if not answers:
-        raise ValueError("there are no values to choose among: give value -> Predictions")
+    if not isinstance(answers, Mapping) or not answers:
+        raise ValueError("there are no values to choose among: give a dictionary, value -> Predictions")
     level = (1 - confidence) / (1 if monotone else len(answers))
     allowed = _checked_size(len(old), max_nfr, level)
     old = _labelled(old, next(iter(answers.values())), label)

@@ -5,21 +5,22 @@
 # %% auto #0
 __all__ = ['Pair', 'read_pair', 'read_columns']
 
-# %% ../nbs/inputs.ipynb #0b028c93
+# %% ../nbs/inputs.ipynb #a65e7373
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-# %% ../nbs/inputs.ipynb #b74e2e6c
+# %% ../nbs/inputs.ipynb #52c4eb85
 import numpy as np
 
-# %% ../nbs/inputs.ipynb #268237e9
+# %% ../nbs/inputs.ipynb #6286e13b
+from .joins import Rows, by_block, match_rows, picked
 from .predictions import ENDINGS, WHOLE, Predictions, few, found
 from .samples import holds_samples, join_samples, read_samples
 from .sources import KNOWN, has_column, numbered, predictions_source, read_source, read_table, renamed
 
-# %% ../nbs/inputs.ipynb #eaaefd46
+# %% ../nbs/inputs.ipynb #ce3117f3
 @dataclass(frozen=True, eq=False, repr=False)
 class Pair:
     "Two models' answers on the same N examples, in the old one's order."
@@ -74,124 +75,7 @@ class Pair:
     def __repr__(self):
         return f"Pair({self.old_name} → {self.new_name}, {self.n:,} examples)"
 
-# %% ../nbs/inputs.ipynb #893584c5
-_Order = namedtuple("_Order", "hashes rows") # sorted hashes (N,), the row of each
-
-
-def _hashes(source, seed=1):
-    "(N,) 64-bit hashes of the ids. Raises ValueError for ids that are neither text nor whole numbers, or missing."
-    import polars as pl
-    kind = source.schema["id"]
-    if not (kind.is_integer() or isinstance(kind, (pl.String, pl.Categorical, pl.Enum, pl.Boolean))):
-        some = source.rows(np.arange(2), ["id"])["id"].to_list()
-        raise ValueError(f"{source.name}: ids must be text or whole numbers, not {'floats' if kind.is_float() else kind} ({few(some)}): "
-                         "turn them into text first")
-    hashes = source.hashes(seed)
-    if not len(hashes):
-        raise ValueError(f"{source.name}: the file holds no examples")
-    no_id = pl.Series([None, ""], dtype=pl.String).hash(seed).to_list()
-    missing = np.flatnonzero((hashes == no_id[0]) | (hashes == no_id[1]))
-    if len(missing):
-        raise ValueError(f"{source.name}: missing ids in rows {few(missing + 1)}: every example needs one")
-    return hashes
-
-
-_BLOCK = 1 << 18 # rows at a time: what is worked on stays in the cache
-
-
-def _by_block(work, count):
-    "Calls work(slice) for each block, in several threads: numpy lets the others run while it moves numbers."
-    parts = [slice(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK)]
-    if len(parts) < 2:
-        return [work(part) for part in parts]
-    from concurrent.futures import ThreadPoolExecutor
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(work, parts))
-
-
-def _one_to_one(before, after):
-    "The new row of each old one, if both sides hold the same hashes and each of them once; else None."
-    count = len(before)
-    if len(after) != count:
-        return None
-    shift = np.uint64(63 - count.bit_length())
-    slots, rows = np.zeros(1 << (64 - int(shift)), dtype=np.uint32), np.empty(count, dtype=np.uint32)
-    found_there = np.empty(count, dtype=bool)
-
-    def lay_out(part):
-        slots[after[part] >> shift] = np.arange(part.start, part.stop, dtype=np.uint32)
-
-    def look_up(part):
-        rows[part] = slots[before[part] >> shift]
-        found_there[part] = after[rows[part]] == before[part]
-
-    _by_block(lay_out, count)
-    _by_block(look_up, count)
-    free = np.ones(count, dtype=bool)
-    free[rows[found_there]] = False
-    lost, free = np.flatnonzero(~found_there), np.flatnonzero(free)
-    one, two = _order(before[lost]), _order(after[free])
-    if not np.array_equal(one.hashes, two.hashes) or (one.hashes[1:] == one.hashes[:-1]).any():
-        return None
-    rows[lost[one.rows]] = free[two.rows]
-    return rows
-
-
-def _order(hashes):
-    import polars as pl
-    frame = pl.DataFrame({"hash": hashes}).with_row_index("row").sort("hash")
-    return _Order(frame["hash"].to_numpy(), frame["row"].to_numpy())
-
-
-def _collides(source, order):
-    "Whether different ids share a hash. Raises ValueError when an id stands twice."
-    twice = np.flatnonzero(order.hashes[1:] == order.hashes[:-1])
-    if not len(twice):
-        return False
-    looked = twice[:1000]
-    ids, following = source.ids(order.rows[looked]), source.ids(order.rows[looked + 1])
-    repeated = sorted({one for one, other in zip(ids, following) if one == other})
-    if repeated:
-        raise ValueError(f"{source.name}: repeated ids {few(repeated, len(np.unique(order.hashes[twice])))}: keep one row per example")
-    return True
-
-# %% ../nbs/inputs.ipynb #9758aac9
-_Rows = namedtuple("_Rows", "old new left_out") # rows that belong together (None: all, in their order); how many have no partner
-
-
-def _matched(old, new, on_missing, seed=1):
-    "Which new row belongs to each old one. Raises ValueError for repeated ids, and for missing ones unless they are dropped."
-    before, after = _hashes(old, seed), _hashes(new, seed)
-    rows = _one_to_one(before, after)
-    if rows is not None:
-        return _Rows(None, rows, {"old only": 0, "new only": 0})
-    before, after = _order(before), _order(after)
-    if _collides(old, before) or _collides(new, after):
-        return _matched(old, new, on_missing, seed + 1)
-    return _shared(old, new, before, after, on_missing)
-
-
-def _shared(old, new, before, after, on_missing):
-    "The rows that have a partner."
-    place = np.minimum(np.searchsorted(after.hashes, before.hashes), len(after.hashes) - 1)
-    hit = after.hashes[place] == before.hashes
-    alone = np.ones(len(after.rows), dtype=bool)
-    alone[place[hit]] = False
-    lost = {"old": (old, np.sort(before.rows[~hit])), "new": (new, np.sort(after.rows[alone]))}
-    some = {side: few(source.ids(rows[:3]), len(rows)) for side, (source, rows) in lost.items() if len(rows)}
-    if not hit.any():
-        raise ValueError(f"no id of {old.name} is in {new.name} (ids {some['old']} there, {some['new']} here): "
-                         "are these the same examples, and is the column `id` the right one in both?")
-    if on_missing == "error":
-        sides = "; ".join(f"{ids} only in {lost[side][0].name}" for side, ids in some.items())
-        raise ValueError(f"the two hold different examples (ids {sides}): pass on_missing=\"drop\" (--on-missing drop) "
-                         f"to compare the {hit.sum():,} that both have")
-    partner = np.full(len(before.rows), -1, dtype=np.int64)
-    partner[before.rows[hit]] = after.rows[place[hit]]
-    rows = np.flatnonzero(partner >= 0)
-    return _Rows(rows, partner[rows], {f"{side} only": len(rows) for side, (_, rows) in lost.items()})
-
-# %% ../nbs/inputs.ipynb #05649d48
+# %% ../nbs/inputs.ipynb #cf1f8645
 _Coded = namedtuple("_Coded", "values codes") # distinct values, sorted; (N,) int32 positions among them, -1 for a missing one
 
 
@@ -206,8 +90,8 @@ def _coded(source, name):
         series = series.fill_nan(None)
         odd = series.filter(series != series.floor())
         if len(odd):
-            raise ValueError(f"{source.name}: `{name}` holds fractions ({few(odd.head(3).to_list())}): answers are whole numbers or text; "
-                             "scores belong into a column `score`, probabilities into `prob_<class>`")
+            raise ValueError(f"{source.name}: `{name}` holds fractions ({few(odd.head(3).to_list(), len(odd))}): answers are whole numbers "
+                             "or text; scores belong into a column `score`, probabilities into `prob_<class>`")
     if not (kind.is_numeric() or kind in (pl.Boolean, pl.Null)):
         raise ValueError(f"{source.name}: `{name}` holds {kind}, which is neither a number nor text")
     missing = series.is_null() if series.null_count() else None
@@ -231,7 +115,7 @@ def _coded_numbers(numbers):
         own = numbers[part] - low
         codes[part], there[own] = own, True
 
-    _by_block(code, len(numbers))
+    by_block(code, len(numbers))
     values = (np.flatnonzero(there) + low).tolist()
     return _Coded(values, codes if there.all() else (np.cumsum(there, dtype=np.int32) - 1)[codes])
 
@@ -248,7 +132,7 @@ def _coded_text(series, cells):
         place, order = np.maximum(place, 0) - 1, order[1:]
     return _Coded([values[i] for i in order], place[series.to_physical().fill_null(len(place) - 1).to_numpy()])
 
-# %% ../nbs/inputs.ipynb #a354dc65
+# %% ../nbs/inputs.ipynb #55a9f803
 def _one_kind(parts, old, new):
     "All coded columns with values of one kind, by (side, field). Raises ValueError where numbers meet text."
     sides = {"old": old, "new": new}
@@ -257,7 +141,8 @@ def _one_kind(parts, old, new):
         parts = parts | {key: _sorted_values(parts[key], [int(value) for value in parts[key].values]) for key in loose}
     text = any(_is_text(part) for part in parts.values())
     if old.width and new.width and old.width != new.width and not (old.classes and new.classes):
-        raise ValueError(f"{old.name} has {old.width} classes and {new.name} has {new.width}: name the columns of the logits in both")
+        raise ValueError(f"{old.name} has {old.width} classes and {new.name} has {new.width}: name the columns of the logits in both, "
+                         "or add the column `prediction`")
     if text or old.classes and new.classes:
         parts = {key: _named(part, sides[key[0]], key[1]) for key, part in parts.items()}
     first = {_is_text(part): (key, part) for key, part in reversed(parts.items()) if part.values}
@@ -291,9 +176,9 @@ def _sorted_values(part, values):
     place[order], place[-1] = np.arange(len(values)), -1
     return _Coded([values[i] for i in order], place[part.codes])
 
-# %% ../nbs/inputs.ipynb #52f14067
+# %% ../nbs/inputs.ipynb #7aa41cdd
 def _answers(old, new, rows):
-    "answers, label, old, new for a Pair, if there are labels; and notes. Raises ValueError for missing answers and differing labels."
+    "answers, label, old, new for a Pair, if there are labels; and notes. Raises ValueError for missing answers and other labels."
     sides = {"old": (old, rows.old), "new": (new, rows.new)}
     has = lambda side, name: name in sides[side][0].schema
     labelled = [side for side in sides if has(side, "label")]
@@ -306,7 +191,7 @@ def _answers(old, new, rows):
     for (side, name), part in parts.items():
         source, own = sides[side]
         place = None if part.values == answers else np.array([*(number[value] for value in part.values), -1], dtype=np.int32)
-        taken = _picked(part.codes, own)
+        taken = picked(part.codes, own)
         codes[side, name] = taken if place is None else place[taken]
         _refuse(taken < 0, source, own, f"missing {name}s")
     label = codes[labelled[0], "label"]
@@ -330,27 +215,14 @@ def _taken(positions, rows):
     return positions if rows is None else rows[positions]
 
 
-def _picked(values, rows):
-    "values[rows], a block at a time."
-    if rows is None:
-        return values
-    picked = np.empty(len(rows), dtype=values.dtype)
-
-    def pick(part):
-        picked[part] = values[rows[part]]
-
-    _by_block(pick, len(rows))
-    return picked
-
-
 def _refuse_other_labels(answers, before, after, old, rows):
     other = np.flatnonzero(before != after)
     if len(other):
         told = [few([answers[code] for code in codes[other[:3]].tolist()], len(other)) for codes in (before, after)]
-        raise ValueError(f"labels differ for ids {few(old.ids(_taken(other[:3], rows)), len(other))} (old {told[0]}; new {told[1]}): "
-                         "both must be judged by the same truth")
+        ids = few(old.ids(_taken(other[:3], rows)), len(other))
+        raise ValueError(f"labels differ for ids {ids} (old {told[0]}; new {told[1]}): both must be judged by the same truth")
 
-# %% ../nbs/inputs.ipynb #fdc6e17c
+# %% ../nbs/inputs.ipynb #04bb9b68
 def _scores(old, new, rows):
     "old_score and new_score for a Pair, empty where one of them has none. Raises ValueError for missing ones."
     import polars as pl
@@ -360,15 +232,15 @@ def _scores(old, new, rows):
     for side, source, own in (("old", old, rows.old), ("new", new, rows.new)):
         series = source.column("score")
         numbers = series.cast(pl.Float64, strict=False)
-        wrong = series.filter(numbers.is_null() & series.is_not_null() & (series.cast(pl.String) != ""))
+        wrong = series.filter(numbers.is_null() & (series != "")) if series.dtype == pl.String else ()
         if len(wrong):
-            raise ValueError(f"{source.name}: the column `score` needs numbers, and holds {few(wrong.head(3).to_list(), len(wrong))}")
-        values = numbers.to_numpy()
-        scores[f"{side}_score"] = _picked(values, own)
+            told = few(wrong.head(3).to_list(), len(wrong))
+            raise ValueError(f"{source.name}: the column `score` needs numbers, and holds {told}")
+        scores[f"{side}_score"] = picked(numbers.to_numpy(), own)
         _refuse(~np.isfinite(scores[f"{side}_score"]), source, own, "scores missing or not finite")
     return scores
 
-# %% ../nbs/inputs.ipynb #ebe10482
+# %% ../nbs/inputs.ipynb #42c956bb
 def _values(series, cells):
     "A column as numbers, truth values or text (an array of objects); cells of a csv are numbers if all of them are."
     import polars as pl
@@ -413,7 +285,7 @@ def _columns(old, new, rows, wanted):
 def _values_in(source, name, rows):
     if name not in source.further:
         return None
-    return _picked(_values(source.column(name), source.cells), rows)
+    return picked(_values(source.column(name), source.cells), rows)
 
 
 def _chosen(columns, wanted, where):
@@ -425,7 +297,7 @@ def _chosen(columns, wanted, where):
         raise ValueError(f"there is no further column {absent[0]!r} in {where} ({found(columns, absent[0])})")
     return {name: columns[name] for name in wanted}
 
-# %% ../nbs/inputs.ipynb #f6639c7a
+# %% ../nbs/inputs.ipynb #66bc31de
 def _details(old, new, rows, apart):
     "A function from positions to what the sources hold of these examples: id, texts, further columns."
     def details(positions):
@@ -439,20 +311,29 @@ def _details(old, new, rows, apart):
         columns |= {f"{side}_text": part["text"] for side, part in (("old", before), ("new", after)) if "text" in part}
         for name in dict.fromkeys([*old.further, *new.further]):
             columns |= _both(before.get(name), after.get(name), name, f"{name} (old)" in apart)
-        lists = {name: values.tolist() for name, values in columns.items()}
-        return [{name: value for name, value in zip(lists, row) if value is not None and value == value} for row in zip(*lists.values())]
+        rows_wanted = zip(*(values.tolist() for values in columns.values()))
+        return [{name: value for name, value in zip(columns, row) if value is not None and value == value} for row in rows_wanted]
 
     return details
 
-# %% ../nbs/inputs.ipynb #82e6733b
+# %% ../nbs/inputs.ipynb #4ff9ae69
 def _joined(old, new, on_missing, columns=None, names=None):
     "The Pair of two sources."
+    import polars as pl
     _check_on_missing(on_missing)
-    rows = _matched(old, new, on_missing)
+    try:
+        return _pair(old, new, on_missing, columns, names or (old.name, new.name))
+    except pl.exceptions.PolarsError as error: # a kind of column that nobody thought of
+        raise ValueError(f"{old.name}, {new.name}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _pair(old, new, on_missing, columns, names):
+    rows = match_rows(old, new, on_missing)
     answers, notes = _answers(old, new, rows)
     scores = _scores(old, new, rows)
     if not (answers or scores):
-        held = "; ".join(f"{source.name} has {', '.join(source.schema)}" for source in (old, new))
+        absent = "label" if all("prediction" in source.schema for source in (old, new)) else "prediction"
+        held = "; ".join(f"{source.name}: {found(source.schema, absent)}" for source in (old, new))
         raise ValueError(f"there is nothing to compare: needed are the column `prediction` in both and `label` in one of them, "
                          f"or `score` in both ({held})")
     further = _columns(old, new, rows, columns)
@@ -462,7 +343,7 @@ def _joined(old, new, on_missing, columns=None, names=None):
     lost = set(new.classes or ()) ^ set(old.classes or ()) if old.classes and new.classes else ()
     if lost:
         notes.append(f"Only one of the two knows the classes {few(sorted(lost))}.")
-    return Pair(*(names or (old.name, new.name)), **answers, **scores, columns=further, left_out=rows.left_out, notes=tuple(notes),
+    return Pair(*names, **answers, **scores, columns=further, left_out=rows.left_out, notes=tuple(notes),
                 details=_details(old, new, rows, further))
 
 
@@ -470,7 +351,7 @@ def _check_on_missing(on_missing):
     if on_missing not in ("error", "drop"):
         raise ValueError(f"on_missing is \"error\" or \"drop\", not {on_missing!r}")
 
-# %% ../nbs/inputs.ipynb #d3c9c3ea
+# %% ../nbs/inputs.ipynb #52d75d3b
 def read_pair(
     old, new,           # paths: .parquet, .csv, .jsonl, or files or folders of lm-evaluation-harness samples
     on_missing="error", # "drop" compares what both have and counts the rest
@@ -487,9 +368,18 @@ def read_pair(
     names = _names(*paths)
     if any(map(holds_samples, paths)):
         return _of_samples(*paths, on_missing, columns, names)
-    sources = [read_source(path, rename) for path in paths]
+    shown = [f"{name}{path.suffix}" if "/" in name else path.name for name, path in zip(names, paths)]
+    sources = [_opened(path, rename, name) for path, name in zip(paths, shown)]
     _check_rename(rename, paths, sources)
     return _joined(*sources, on_missing, columns, names)
+
+
+def _opened(path, rename, name):
+    "The source of a file under the name that messages give it, which is more than the file's own where both are called alike."
+    try:
+        return replace(read_source(path, rename), name=name)
+    except ValueError as error:
+        raise ValueError(str(error).replace(path.name, name, 1)) from error
 
 
 def _names(old, new):
@@ -507,10 +397,10 @@ def _check_rename(rename, paths, sources):
     for name, here in rename.items():
         if not any(has_column(path, name) for path in paths):
             there = dict.fromkeys(column for source in sources for column in source.schema)
-            raise ValueError(f"there is no column {name!r}, to be read as `{here}`, in {' or '.join(path.name for path in paths)} "
-                             f"({found(there, name)})")
+            files = " or ".join(source.name for source in sources)
+            raise ValueError(f"there is no column {name!r}, to be read as `{here}`, in {files} ({found(there, name)})")
 
-# %% ../nbs/inputs.ipynb #bfda80d7
+# %% ../nbs/inputs.ipynb #1d709b38
 def read_columns(
     path,         # .parquet, .csv or .jsonl
     old, new,     # names of the columns with the two models' answers
@@ -541,7 +431,7 @@ def _one_of_two(table, own, other):
     question = {"input": "text"} if "text" in table.schema and "text" not in (own, other) and "input" not in names else {}
     return renamed(table, names | question | {"prediction": own})
 
-# %% ../nbs/inputs.ipynb #70f421aa
+# %% ../nbs/inputs.ipynb #9fad6431
 def _of_samples(old, new, on_missing, wanted, names):
     "The Pair of two runs of the harness."
     fields = join_samples(read_samples(old), read_samples(new), on_missing)

@@ -7,7 +7,7 @@ __all__ = ['LOG_ZERO', 'WHOLE', 'ENDINGS', 'log_softmax', 'softmax', 'log_probab
            'over_classes', 'align', 'mean_logits', 'checked_file', 'house_names', 'check_columns', 'csv_header',
            'csv_names', 'csv_cells', 'json_objects', 'right_choice']
 
-# %% ../nbs/predictions.ipynb #afc29dea
+# %% ../nbs/predictions.ipynb #d72bbfd9
 import csv
 import json
 import os
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-# %% ../nbs/predictions.ipynb #6c028d37
+# %% ../nbs/predictions.ipynb #db415405
 def log_softmax(
     logits, # (..., C) numbers
 ):
@@ -37,7 +37,7 @@ def softmax(
     "Probabilities over the last axis."
     return np.exp(log_softmax(logits))
 
-# %% ../nbs/predictions.ipynb #5987b11a
+# %% ../nbs/predictions.ipynb #107943e2
 LOG_ZERO = float(np.log(np.finfo(np.float64).tiny)) # stands for log 0
 
 
@@ -77,7 +77,7 @@ def found(
     rest = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
     return f"found: {', '.join(names[:20]) or 'nothing'}{rest}" + (f"; did you mean {meant[0]!r}?" if meant else "")
 
-# %% ../nbs/predictions.ipynb #f650a785
+# %% ../nbs/predictions.ipynb #085e839c
 def _one_dimensional(values, name):
     "Values as an array of shape (N,), with the objects of a list left as they are."
     if isinstance(values, (list, tuple)):
@@ -124,7 +124,7 @@ def _kind(values):
     present = next((v for v in values if v is not None), None)
     return None if present is None else "text" if isinstance(present, str) else "number"
 
-# %% ../nbs/predictions.ipynb #6674d274
+# %% ../nbs/predictions.ipynb #d3ccf1bb
 def _ids(values):
     "Ids as a text array. Raises ValueError for floats and missing ids."
     array = _values(values, "id")
@@ -146,7 +146,7 @@ def _refuse_repeated(ids, where):
     if len(repeated):
         raise ValueError(f"{where}: repeated ids {few(repeated)}: keep one row per example")
 
-# %% ../nbs/predictions.ipynb #f7ae3f2d
+# %% ../nbs/predictions.ipynb #99085e0d
 def _matrix(logits, ids):
     "Logits as a float array of shape (N, C). Raises ValueError for another shape or values that are not finite."
     logits = np.asarray(logits)
@@ -170,7 +170,7 @@ def _class_names(classes, width):
         raise ValueError(f"{len(names)} class names for {width} columns of logits")
     return names
 
-# %% ../nbs/predictions.ipynb #39e47330
+# %% ../nbs/predictions.ipynb #81ab0277
 class Predictions:
     "What a model answered on N examples; immutable. Raises ValueError where lengths, shapes or kinds do not fit."
     __slots__ = ("id", "label", "prediction", "logits", "classes", "score", "text", "columns", "_derived")
@@ -268,7 +268,7 @@ _REMEDY = {
     "text": "add the generated texts with replace(text=...)",
 }
 
-# %% ../nbs/predictions.ipynb #f62a43c5
+# %% ../nbs/predictions.ipynb #8a78c49e
 def _argmax(predictions):
     "The answers that the logits give: names where the labels are names, indices otherwise."
     if predictions.logits is None:
@@ -324,7 +324,7 @@ def _same_kind(first, second, first_name, second_name):
         raise ValueError(f"{first_name} are {plural[kinds[0]]} ({few(first[:1])}) and {second_name} are {plural[kinds[1]]} "
                          f"({few(second[:1])}), so no two would ever be equal: write both as numbers or both as text")
 
-# %% ../nbs/predictions.ipynb #47d57cea
+# %% ../nbs/predictions.ipynb #0c4a0ba6
 def _positions(predictions, which):
     "Row numbers for a boolean mask or for ids."
     which = np.asarray(which)
@@ -381,7 +381,7 @@ def _summary(predictions):
     held = [f for f in ("label", "prediction", "text") if getattr(predictions, f) is not None] + list(predictions.columns)
     return lines + ([("also holds", ", ".join(held))] if held else [])
 
-# %% ../nbs/predictions.ipynb #0d9cbce1
+# %% ../nbs/predictions.ipynb #68557afc
 def over_classes(
     predictions, # Predictions with `classes`
     classes,     # the names wanted, in their order; all of the model's own must be among them
@@ -416,7 +416,7 @@ def _renumber(predictions, field, target):
                          f"{len(target)} classes, so they cannot be renumbered: give them as names")
     return target[values.astype(np.int64)].astype(values.dtype)
 
-# %% ../nbs/predictions.ipynb #fff8d788
+# %% ../nbs/predictions.ipynb #ec0bdb78
 def align(
     old,                  # Predictions of the model in use
     new,                  # Predictions of its successor, on the same examples
@@ -450,7 +450,7 @@ def _in_order_of(old, new):
     rows[old_order] = new_order
     return _rows(new, rows)
 
-# %% ../nbs/predictions.ipynb #fb66d60f
+# %% ../nbs/predictions.ipynb #a3a01fee
 def _same_classes(old, new, absent_classes):
     "Both over the same columns in the same order."
     if old.classes is None or new.classes is None:
@@ -484,7 +484,7 @@ def _same_labels(old, new):
                          f"new {few(new.label[other])}): both must be judged by the same truth")
     return old, new
 
-# %% ../nbs/predictions.ipynb #8e7410cc
+# %% ../nbs/predictions.ipynb #56f0dc9e
 def mean_logits(
     members, # Predictions with logits on the same examples
 ):
@@ -501,7 +501,7 @@ def mean_logits(
         total += member.logits
     return Predictions(first.id, first.label, logits=(total / len(members)).astype(first.logits.dtype), classes=first.classes)
 
-# %% ../nbs/predictions.ipynb #8fb90b2f
+# %% ../nbs/predictions.ipynb #9ac5ec41
 def _save(predictions, path):
     "Writes under a temporary name in the same folder, then moves."
     writers = {".parquet": _write_parquet, ".csv": _write_csv, ".jsonl": _write_jsonl}
@@ -539,7 +539,7 @@ def _write_parquet(predictions, path):
     table = pa.table(table).replace_schema_metadata({"compatkit": json.dumps(note, ensure_ascii=False)})
     parquet.write_table(table, path, compression="zstd")
 
-# %% ../nbs/predictions.ipynb #2c071df5
+# %% ../nbs/predictions.ipynb #83229603
 WHOLE = re.compile(r"-?(0|[1-9][0-9]*)") # how a whole number is written; 007 is text
 
 
@@ -574,7 +574,7 @@ def _write_jsonl(predictions, path):
         for row in zip(*fields.values()):
             file.write(json.dumps(dict(zip(fields, row)), ensure_ascii=False, default=str) + "\n")
 
-# %% ../nbs/predictions.ipynb #e5030fa1
+# %% ../nbs/predictions.ipynb #e0d65a82
 ENDINGS = (".parquet", ".csv", ".jsonl")
 
 
@@ -666,7 +666,7 @@ def _from_fields(fields, classes=None):
             known["logits"] = log_probability(probabilities)
     return Predictions(**known, classes=classes, columns=fields)
 
-# %% ../nbs/predictions.ipynb #5d0c8376
+# %% ../nbs/predictions.ipynb #46c57574
 def _from_wide(fields, number):
     "Gathers logit_<class> or prob_<class> columns into one matrix; returns the class names (None for 0, 1, 2, ...)."
     for prefix, name in (("logit_", "logits"), ("prob_", "probabilities")):
@@ -722,7 +722,7 @@ def _one_width(widths, name, ids):
         raise ValueError(f"`{name}` has {widths[0]:g} values in the first row and another count for ids "
                          f"{few([ids[i] for i in np.flatnonzero(other)[:4]])}: every row needs one value per class")
 
-# %% ../nbs/predictions.ipynb #3c85fac4
+# %% ../nbs/predictions.ipynb #e8164e56
 def csv_header(
     path, # of a csv
 ):
@@ -789,7 +789,7 @@ def _csv_column(cells):
     except ValueError:
         return cells
 
-# %% ../nbs/predictions.ipynb #b0ffdc80
+# %% ../nbs/predictions.ipynb #6869fb38
 def json_objects(
     path, # of a jsonl file
 ):
@@ -841,7 +841,7 @@ def _json_matrix(rows, name, ids):
         rows = [[row[c] for c in classes] for row in rows]
     return classes, np.array(rows, dtype=np.float64)
 
-# %% ../nbs/predictions.ipynb #d2904507
+# %% ../nbs/predictions.ipynb #24eb70ba
 def _from_samples(objects, path):
     "Predictions from the objects of a sample file."
     match = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d:.\-]+)?", path.stem)

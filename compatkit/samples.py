@@ -5,20 +5,20 @@
 # %% auto #0
 __all__ = ['Samples', 'holds_samples', 'read_samples', 'join_samples']
 
-# %% ../nbs/samples.ipynb #dd596ce4
+# %% ../nbs/samples.ipynb #59e67a6c
 import json
 import re
 from collections import namedtuple
 from math import isfinite
 
-# %% ../nbs/samples.ipynb #1b87c1fb
+# %% ../nbs/samples.ipynb #52bf4ec2
 import numpy as np
 
-# %% ../nbs/samples.ipynb #5915d215
+# %% ../nbs/samples.ipynb #6b8990d4
 from .predictions import checked_file, few, found, json_objects, right_choice
 
-# %% ../nbs/samples.ipynb #034253d9
-Samples = namedtuple("Samples", "name by_key less notes") # (task, document, filter) -> object; (task, metric) where less is better
+# %% ../nbs/samples.ipynb #94925262
+Samples = namedtuple("Samples", "name by_key less notes") # (task, document, filter) -> object; {(task, metric) to be turned}; text
 _FILE = re.compile(r"samples_(.+?)(?:_(\d{4}-\d\d-\d\dT[\d:.\-]+))?\.jsonl")
 
 
@@ -45,7 +45,7 @@ def _newest_files(path):
     for file in files:
         match = _FILE.fullmatch(file.name)
         if not match:
-            raise ValueError(f"{file.name}: a sample file must be called samples_<task>_<date>.jsonl, since the task is part of every id")
+            raise ValueError(f"{file.name}: the name must be samples_<task>_<date>.jsonl, since the task is part of every id")
         runs.setdefault(match[1], []).append((match[2] or "", file))
     notes = [f"{path.name} holds {len(found)} runs of {task}: the newest ({max(found)[0]}) is compared."
              for task, found in runs.items() if len(found) > 1]
@@ -58,15 +58,15 @@ def read_samples(
     "The newest run of every task there. Raises ValueError for what is no sample or stands twice."
     if not holds_samples(path):
         with checked_file(path):
-            raise ValueError("this file holds no samples of the lm-evaluation-harness as the other one does: both must be of one kind")
+            raise ValueError("this file holds no samples of the lm-evaluation-harness, and the other side does: both must be of one kind")
     files, notes = _newest_files(path)
     by_key, less = {}, set()
     for task, file in files.items():
         with checked_file(file):
-            for sample in json_objects(file):
+            for number, sample in enumerate(json_objects(file), 1):
                 key = task, sample.get("doc_id"), sample.get("filter", "none")
                 if key[1] is None or not isinstance(sample.get("filtered_resps"), list):
-                    raise ValueError(f"line {len(by_key) + 1} is no sample of the lm-evaluation-harness (`doc_id`, `filtered_resps`)")
+                    raise ValueError(f"line {number} is no sample of the lm-evaluation-harness (`doc_id`, `filtered_resps`)")
                 if key in by_key:
                     raise ValueError(f"repeated ids {_identity(key)!r}: keep one line per document and filter")
                 by_key[key] = _without_prompts(sample)
@@ -98,7 +98,7 @@ def _less_is_better(file, task):
         raise ValueError(f"{results.name}: {error}") from error
     return [metric for metric, more in told.items() if more is False and metric != "perplexity"]
 
-# %% ../nbs/samples.ipynb #0308335b
+# %% ../nbs/samples.ipynb #28b2ddc0
 _HASHES = {"doc_hash": "other documents: another version of the task or of its data", "target_hash": "other right answers",
            "prompt_hash": "other prompts: other few-shot examples, instructions or chat template"}
 
@@ -109,7 +109,8 @@ def _shared(old, new, on_missing):
     alone = [[key for key in side.by_key if key not in other.by_key] for side, other in ((old, new), (new, old))]
     tasks = [{key[0] for key in side.by_key} for side in (old, new)]
     if not shared:
-        raise ValueError(f"no document of a task is in both ({few(sorted(tasks[0]))} in {old.name}; {few(sorted(tasks[1]))} in {new.name})")
+        first, second = (few(sorted(some)) for some in tasks)
+        raise ValueError(f"no document of a task is in both ({first} in {old.name}; {second} in {new.name})")
     if on_missing == "error" and any(alone):
         kind, names = ("tasks", [sorted(tasks[0] - tasks[1]), sorted(tasks[1] - tasks[0])]) if tasks[0] != tasks[1] else (
             "documents", [list(map(_identity, keys)) for keys in alone])
@@ -131,7 +132,7 @@ def _check_hashes(old, new, shared):
         absent += [f"`{name}`"] if any(not (one and two) for _, one, two in pairs) else []
     return [f"Whether both were asked the same cannot be checked everywhere: {', '.join(absent)} missing."] if absent else []
 
-# %% ../nbs/samples.ipynb #6768a2f0
+# %% ../nbs/samples.ipynb #ecbd4574
 def _choice(sample, metric):
     "The number of the choice that a metric of multiple choice takes."
     likelihood = np.array([float(value) for value, _ in sample["filtered_resps"]])
@@ -154,7 +155,7 @@ def _choices(samples, metric):
 
 
 def _said(sample, answer=None):
-    "The answer as text: that of the choice where the answer is `choice 0` and so on, else of the likeliest choice; None for none."
+    "The answer as text: that of the choice, if the answer is one, else of the likeliest choice; None where there is no text."
     answers = sample["filtered_resps"]
     if answer and answer.startswith("choice "):
         return sample["arguments"][int(answer.removeprefix("choice "))][1].strip()
@@ -174,7 +175,7 @@ def _judged(old, new, metric, good):
              for one, two, first, second in zip(before, after, old, new)]
     return [["right"] * len(old), before, after]
 
-# %% ../nbs/samples.ipynb #6ee6274c
+# %% ../nbs/samples.ipynb #a7bea514
 _Block = namedtuple("_Block", "name keys answers scores") # answers: three lists of text, or None; scores: two of numbers, or None
 
 
@@ -210,7 +211,7 @@ def _blocks(old, new, shared):
         raise ValueError(f"there is nothing to compare: {' '.join(notes) or 'the samples hold no metric.'}")
     return blocks, notes
 
-# %% ../nbs/samples.ipynb #0e1a0721
+# %% ../nbs/samples.ipynb #848b5777
 def join_samples(
     old, new,           # Samples
     on_missing="error", # "drop" leaves out and counts what only one of them has
@@ -231,21 +232,26 @@ def join_samples(
             "details": _details(old, new, blocks, columns)}
 
 
+def _end_to_end(blocks, part, place, absent):
+    "One of the lists of all blocks in a row; what a block does not have is `absent`."
+    lists = [getattr(block, part)[place] if getattr(block, part) else [absent] * len(block.keys) for block in blocks]
+    return [value for one in lists for value in one]
+
+
 def _codes(blocks):
     if not any(block.answers for block in blocks):
         return {}
-    lists = [[value for block in blocks for value in (block.answers[i] if block.answers else [None] * len(block.keys))] for i in range(3)]
-    answers = tuple(sorted(set().union(*lists) - {None}))
-    place = {answer: code for code, answer in enumerate(answers)} | {None: -1}
-    return {"answers": answers} | {name: np.array([place[value] for value in values], dtype=np.int32)
-                                   for name, values in zip(("label", "old", "new"), lists)}
+    lists = {name: _end_to_end(blocks, "answers", place, None) for place, name in enumerate(("label", "old", "new"))}
+    answers = tuple(sorted(set().union(*lists.values()) - {None}))
+    number = {answer: code for code, answer in enumerate(answers)} | {None: -1}
+    return {"answers": answers} | {name: np.array([number[value] for value in values], dtype=np.int32) for name, values in lists.items()}
 
 
 def _scores(blocks):
     if not any(block.scores for block in blocks):
         return {}
-    lists = [[value for block in blocks for value in (block.scores[i] if block.scores else [np.nan] * len(block.keys))] for i in range(2)]
-    return {name: np.array(values, dtype=np.float64) for name, values in zip(("old_score", "new_score"), lists)}
+    return {name: np.array(_end_to_end(blocks, "scores", place, np.nan), dtype=np.float64)
+            for place, name in enumerate(("old_score", "new_score"))}
 
 
 def _document_fields(samples):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['POSTERIORS', 'Rule', 'Decided', 'decide_file', 'rule_from_files', 'labelled_examples']
 
-# %% ../nbs/serving.ipynb #560a13f4
+# %% ../nbs/serving.ipynb #d8ea99ea
 import hashlib
 import os
 import shutil
@@ -17,10 +17,10 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-# %% ../nbs/serving.ipynb #7c8374c4
+# %% ../nbs/serving.ipynb #5790df03
 import numpy as np
 
-# %% ../nbs/serving.ipynb #0d35b9e1
+# %% ../nbs/serving.ipynb #831b606c
 from compatkit.decisions import (
     Calibration, Pool, PriceChoice, calibrate, choose_price, columns_of, decide, halves, load_json, pool, posterior_of, save_json,
 )
@@ -30,7 +30,7 @@ from compatkit.predictions import (
 )
 from .runs import with_labels
 
-# %% ../nbs/serving.ipynb #542a18b3
+# %% ../nbs/serving.ipynb #9a1a3c89
 @dataclass(frozen=True)
 class Rule:
     "The old answer unless another class is more than 1 + price times as probable. Raises ValueError for a bad price or classes."
@@ -75,6 +75,9 @@ class Rule:
         "The answer, or (N,) of them, as the classes are called. Raises ValueError for wrong widths, unknown answers, nan."
         logits = np.asarray(logits)
         single = logits.ndim == 1
+        if not single and (isinstance(old, str) or not np.iterable(old)):
+            raise ValueError(f"there is one old answer ({old!r}) for {len(logits)} examples: "
+                             "give a list of them, with None where there is none")
         column = self.columns([old] if single else old)
         logits = self._rows(logits, np.ones(len(column), dtype=bool), probabilities)
         old_rows = None if old_logits is None else self._rows(old_logits, column >= 0, probabilities)
@@ -131,7 +134,8 @@ class Rule:
         "The decided Predictions, each example's place among the old answers (-1: none), and whether it keeps its old answer."
         new = self.fitting(new)
         place = kept.find(new.id)
-        column = np.where(place >= 0, kept.column[place], -1)
+        column = np.full(len(place), -1)
+        column[place >= 0] = kept.column[place[place >= 0]]
         answer = self._decided(new.logits, column, None if kept.logits is None else kept.logits[place[place >= 0]])
         prediction = np.array(self.classes)[answer] if kept.named else answer
         return Predictions(new.id, prediction=prediction, classes=self.names), place, answer == column
@@ -163,7 +167,7 @@ class Rule:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{Path(path).name} is no complete rule ({error!r}): give a file that Rule.save wrote") from None
 
-# %% ../nbs/serving.ipynb #c077fbda
+# %% ../nbs/serving.ipynb #3c82f2ef
 class _OldAnswers:
     "Old answers by id, from pieces of Predictions. Raises ValueError for repeated ids and answers that are no class."
 
@@ -181,7 +185,7 @@ class _OldAnswers:
             codes.append(np.fromiter((values.setdefault(value, len(values)) for value in given.tolist()), np.int32, len(given)))
             if isinstance(rule.posterior, Pool):
                 logits.append(rule.fitting(piece).logits)
-        self.named = any(isinstance(value, str) for value in values)
+        self.named = any(isinstance(value, str) for value in values) if values else rule.names is not None
         column = rule.columns([str(value) for value in values] if self.named else values)
         keys = np.concatenate(keys)
         order = np.argsort(keys)
@@ -197,6 +201,8 @@ class _OldAnswers:
 
     def find(self, ids):
         "(N,) places of the ids, -1 for those that are not there."
+        if not len(self.keys):
+            return np.full(len(ids), -1)
         keys = _keys(ids)
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[place] == keys, place, -1)
@@ -207,23 +213,23 @@ def _keys(ids):
     hashes = (hashlib.blake2b(one.encode("utf-8", "surrogatepass"), digest_size=16).digest() for one in ids.tolist())
     return np.frombuffer(b"".join(hashes), dtype="S16")
 
-# %% ../nbs/serving.ipynb #531ad646
+# %% ../nbs/serving.ipynb #1db8f16e
 def _pieces(path, rows=50_000):
     "The Predictions of a file, so many rows at a time (a csv in blocks of 20 bytes a row, for Arrow reads 32 of them ahead)."
     path = Path(path)
-    cut = {".parquet": _cut_parquet, ".csv": _cut_csv, ".jsonl": _cut_jsonl}.get(path.suffix)
-    if cut is None or not path.is_file() or path.stat().st_size < 1000:
-        yield Predictions.load(path) # small, or it says what is wrong
-        return
+    with checked_file(path):
+        cut = {".parquet": _cut_parquet, ".csv": _cut_csv, ".jsonl": _cut_jsonl}[path.suffix]
     with tempfile.TemporaryDirectory() as folder:
-        piece, found = Path(folder) / path.name, False
-        try:
-            for found in cut(path, piece, rows):
-                yield Predictions.load(piece)
-        except ValueError as error:
-            raise error if str(error).startswith(path.name) else ValueError(f"{path.name}: {error}") from None
-    if not found:
-        yield Predictions.load(path)
+        piece, written = Path(folder) / path.name, False
+        pieces = cut(path, piece, rows)
+        while True:
+            with checked_file(path): # errors begin with the file's name
+                if next(pieces, None) is None:
+                    break
+            written = True
+            yield Predictions.load(piece)
+    if not written:
+        yield Predictions.load(path) # which says that there are no examples
 
 
 def _cut_parquet(path, piece, rows):
@@ -254,7 +260,7 @@ def _cut_jsonl(path, piece, rows):
             piece.write_text(lines, encoding="utf-8")
             yield True
 
-# %% ../nbs/serving.ipynb #12c8d863
+# %% ../nbs/serving.ipynb #fec6420c
 class _Writer:
     "Appends Predictions to a new .parquet, .csv or .jsonl file, which takes its name when all is written."
 
@@ -293,7 +299,7 @@ class _Writer:
             os.replace(self.whole, self.path)
         self.folder.cleanup()
 
-# %% ../nbs/serving.ipynb #59139763
+# %% ../nbs/serving.ipynb #8a9a5321
 class Decided(NamedTuple):
     "What decide_file did."
 
@@ -328,7 +334,7 @@ def decide_file(
             raise ValueError(f"{Path(new).name}: all its examples are to be left out, so there is nothing to decide")
     return Decided(*done.tolist(), int((~asked).sum()))
 
-# %% ../nbs/serving.ipynb #dc80d36a
+# %% ../nbs/serving.ipynb #3eda0af0
 POSTERIORS = {"new": None, "calibrated": lambda old, new: calibrate(new), "pooled": pool}
 
 
@@ -357,7 +363,7 @@ def rule_from_files(
         None if groups is None else groups[certifies], _trained_on(old) | _trained_on(new))
     return choice, None if choice.price is None else Rule.of(choice, second, fitted)
 
-# %% ../nbs/serving.ipynb #81eeda28
+# %% ../nbs/serving.ipynb #53702aa6
 def labelled_examples(
     path, # .parquet, .csv or .jsonl with the columns id and label, and perhaps others
 ):
@@ -391,7 +397,7 @@ def _fields(path):
         fields["label"] = [None if not cell else int(cell) if whole else cell for cell in fields["label"]]
     return fields
 
-# %% ../nbs/serving.ipynb #4740cb1d
+# %% ../nbs/serving.ipynb #1386d844
 def _of_examples(path, labels, answers):
     "The labelled examples' Predictions, in the order of the labels. Raises ValueError for those that the file lacks."
     found, wanted = [], dict(zip(labels.id.tolist(), labels.label.tolist()))

@@ -6,18 +6,18 @@
 __all__ = ['Levels', 'Once', 'Flips', 'Cells', 'MOST_SLICES', 'levels', 'column_levels', 'once', 'judged', 'flip_positions',
            'cells', 'excess_p', 'false_discovery']
 
-# %% ../nbs/slices.ipynb #34dd6dd7
+# %% ../nbs/slices.ipynb #2abc5b69
 from collections import namedtuple
 from dataclasses import replace
-from math import ceil, prod, sqrt
+from math import ceil, exp, lgamma, prod, sqrt
 
-# %% ../nbs/slices.ipynb #934015a4
+# %% ../nbs/slices.ipynb #5e615a48
 import numpy as np
 
-# %% ../nbs/slices.ipynb #067ac5d1
+# %% ../nbs/slices.ipynb #c83e7ce6
 from .policy import near
 
-# %% ../nbs/slices.ipynb #103ea2c5
+# %% ../nbs/slices.ipynb #bbfc151a
 Levels = namedtuple("Levels", "codes names") # (N,) integers; what each of them stands for
 _AS_THEY_ARE, _PARTS, _MISSING = 10, 4, "(missing)"
 
@@ -53,7 +53,7 @@ def _number_levels(values):
         codes[missing], names = len(names), [*names, _MISSING]
     return Levels(codes, names)
 
-# %% ../nbs/slices.ipynb #4fb79579
+# %% ../nbs/slices.ipynb #a8fd181f
 def _text_levels(values):
     import polars as pl
     try:
@@ -73,7 +73,7 @@ def levels(
         return _number_levels(values)
     return _text_levels(values if values.dtype.kind in "OU" else values.astype(str))
 
-# %% ../nbs/slices.ipynb #908c41c5
+# %% ../nbs/slices.ipynb #06bc6e94
 def column_levels(
     pair, # inputs.Pair
     name, # a further column, or "label" or "task"
@@ -88,7 +88,7 @@ def column_levels(
     known = [*pair.columns, *(own for own in ("label", "task") if getattr(pair, own) is not None)]
     raise ValueError(f"no column for slices is called {name!r}: {near(name, known)}")
 
-# %% ../nbs/slices.ipynb #2e2b9c85
+# %% ../nbs/slices.ipynb #8737a85c
 Once = namedtuple("Once", "rows examples") # (N,) booleans: the rows that count; how many different examples that are
 
 
@@ -122,7 +122,7 @@ def judged(
     taken = {name: getattr(pair, name)[keep] for name in ("label", "old", "new", "task", "old_score", "new_score") if getattr(pair, name) is not None}
     return replace(pair, **taken, columns={name: values[keep] for name, values in pair.columns.items()}, details=None)
 
-# %% ../nbs/slices.ipynb #73132184
+# %% ../nbs/slices.ipynb #84d7467f
 Flips = namedtuple("Flips", "negative positive") # positions (F,) of each
 
 
@@ -135,7 +135,7 @@ def flip_positions(
     right_old, right_new = pair.label == pair.old, pair.label == pair.new
     return Flips(np.flatnonzero(right_old & ~right_new), np.flatnonzero(~right_old & right_new))
 
-# %% ../nbs/slices.ipynb #cd507c70
+# %% ../nbs/slices.ipynb #8feae9ec
 Cells = namedtuple("Cells", "where n negative positive") # M dictionaries {column: level}; (M,) counts of each
 MOST_SLICES = 100_000
 
@@ -163,7 +163,7 @@ def cells(
     levels_of = [[column.names[i] for i in place] for column, place in zip(columns.values(), places)]
     return Cells([dict(zip(columns, level)) for level in zip(*levels_of)], n[used], negative, positive)
 
-# %% ../nbs/slices.ipynb #e87350d0
+# %% ../nbs/slices.ipynb #78a82ed4
 def excess_p(
     flips,     # in the slice
     n,         # examples of the slice
@@ -171,19 +171,24 @@ def excess_p(
     total,     # all examples
 ):
     "Probability of as many flips or more in the slice, if they fell blindly on all examples."
-    from scipy.special import gammaln
-    choose = lambda whole, part: gammaln(whole + 1) - gammaln(part + 1) - gammaln(whole - part + 1)
-    fewest, most = max(0, n + all_flips - total), min(n, all_flips)
-    if flips <= fewest:
+    others = total - all_flips - n # may be negative
+    if flips <= max(0, -others):
         return 1.
     mean = n * all_flips / total
-    reach = 100 + int(40 * sqrt(mean * (1 - all_flips / total)))
-    above = flips > mean
-    count = np.arange(flips, min(most, flips + reach) + 1) if above else np.arange(max(fewest, flips - 1 - reach), flips)
-    chance = float(np.exp(choose(all_flips, count) + choose(total - all_flips, n - count) - choose(total, n)).sum())
+    reach, above = 100 + int(40 * sqrt(mean * (1 - all_flips / total))), flips > mean
+    if above: # from k upwards, each term by its ratio to the one before
+        count = np.arange(flips, min(n, all_flips, flips + reach), dtype=np.float64)
+        ratios = (all_flips - count) * (n - count) / ((count + 1) * (others + count + 1))
+    else: # from k - 1 downwards
+        count = np.arange(flips - 1, max(0, -others, flips - 1 - reach), -1, dtype=np.float64)
+        ratios = count * (others + count) / ((all_flips - count + 1) * (n - count + 1))
+    choose = lambda whole, part: lgamma(whole + 1) - lgamma(part + 1) - lgamma(whole - part + 1)
+    start = flips if above else flips - 1
+    first = exp(choose(all_flips, start) + choose(total - all_flips, n - start) - choose(total, n))
+    chance = first * (1 + float(np.cumprod(ratios).sum()))
     return min(1., chance) if above else max(0., 1 - chance)
 
-# %% ../nbs/slices.ipynb #22f4b459
+# %% ../nbs/slices.ipynb #9426bd7b
 def false_discovery(
     p, # (M,) p-values
 ):

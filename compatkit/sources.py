@@ -5,18 +5,18 @@
 # %% auto #0
 __all__ = ['KNOWN', 'Source', 'predictions_source', 'read_table', 'has_column', 'read_source', 'numbered', 'renamed']
 
-# %% ../nbs/sources.ipynb #77d23ad6
+# %% ../nbs/sources.ipynb #4dfd12dd
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-# %% ../nbs/sources.ipynb #b45585e3
+# %% ../nbs/sources.ipynb #f86cf61e
 import numpy as np
 
-# %% ../nbs/sources.ipynb #dbd0cc68
+# %% ../nbs/sources.ipynb #c44c597d
 from .predictions import Predictions, check_columns, checked_file, csv_header, csv_names, house_names, json_objects
 
-# %% ../nbs/sources.ipynb #c5d3eb3a
+# %% ../nbs/sources.ipynb #2eb32b4d
 KNOWN = ("id", "label", "prediction", "logits", "probabilities", "classes", "score", "text") # columns with a meaning here
 _ROW, _HASH = "\0row", "\0hash" # no column is called that
 
@@ -98,13 +98,14 @@ def _collected(frame, **options):
 def _select(frame, names):
     "Columns by their names; in a dictionary, by new name -> name. (`pl.col` would take ^x$ and * for patterns.)"
     from polars.selectors import by_name
-    return frame.select(by_name(name).alias(here) for here, name in (names if isinstance(names, dict) else dict(zip(names, names))).items())
+    names = names if isinstance(names, dict) else {name: name for name in names}
+    return frame.select(by_name(name).alias(here) for here, name in names.items())
 
 
 _PLAINLY = {"invalid utf-8 sequence": "invalid UTF8", "found more fields than defined in 'Schema'":
             "a row has more cells than the header: put quotes around text that holds a comma"}
 
-# %% ../nbs/sources.ipynb #c6f1cd3d
+# %% ../nbs/sources.ipynb #042ec7ed
 def _of_parquet(path, rename):
     import polars as pl
     frame = pl.scan_parquet(path, hive_partitioning=False, glob=False)
@@ -156,12 +157,12 @@ def predictions_source(
     name,        # for messages and headings
 ):
     "The same as a source; the logits have done their work."
-    fields = {known: getattr(predictions, known) for known in ("id", "label", "prediction", "score", "text")} | predictions.columns
+    fields = {name: getattr(predictions, name) for name in ("id", "label", "prediction", "score", "text")} | predictions.columns
     width = None if predictions.logits is None else predictions.logits.shape[1]
     lists = {key: values.tolist() for key, values in fields.items() if values is not None}
     return _of_lists(name, lists, predictions.classes, width)
 
-# %% ../nbs/sources.ipynb #40619736
+# %% ../nbs/sources.ipynb #79620451
 def read_table(
     path,   # Path: .parquet, .csv or .jsonl
     rename, # column name in the file -> name here
@@ -211,14 +212,18 @@ def _unchanged(source, path):
 
     return replace(source, read=read)
 
-# %% ../nbs/sources.ipynb #e1cb42fb
+# %% ../nbs/sources.ipynb #82379f3e
 def numbered(
     source, # Source without ids
 ):
     "The same with the rows' numbers as ids, counted from 1."
     import polars as pl
     some = next(iter(source.schema))
-    read = lambda names: source.read([name for name in names if name != "id"] or [some]).with_row_index("id", 1).pipe(_select, names)
+
+    def read(names):
+        frame = source.read([name for name in names if name != "id"] or [some])
+        return _select(frame.with_row_index("id", 1), names)
+
     return replace(source, schema={"id": pl.UInt32, **source.schema}, read=read)
 
 

@@ -180,6 +180,13 @@ def test_errors_are_one_line(run, folder, arguments, part):
     fails(run(folder, "compare", *arguments), part)
 
 
+def test_no_input_is_overwritten(run, folder):
+    before = (folder / "new.csv").read_bytes()
+    fails(run(folder, "compare", "old.csv", "new.csv", "--html", "./new.csv"), "new.csv is one of the files to compare")
+    fails(run(folder, "compare", "old.csv", "new.csv", "third.csv", "--html", "third.csv"), "third.csv is one of the files")
+    assert (folder / "new.csv").read_bytes() == before
+
+
 def test_an_error_of_a_process(folder):
     fails(process(folder, "compare", "old.csv", "new.csv", "--slice", "intend"), "intent")
 

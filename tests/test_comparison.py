@@ -360,6 +360,13 @@ def test_rules_for_slices():
     assert [(c["value"], c["limit"]) for c in found["conditions"]][:2] == [(1, 0.05), (0, 0.01)]
 
 
+def test_what_is_too_small_to_be_judged_is_said():
+    pair = pair_with(980, 20, kind=["a"] * 980 + ["b"] * 15 + ["c"] * 5)
+    found = summarize(pair, policy=Policy.of({"slice": [{"each": "kind", "min_examples": 500, "max_nfr": "50%"}]}))
+    assert found["notes"][-1] == "The gate does not judge 2 of 3 kind, which have fewer than 500 examples."
+    assert "judge" not in " ".join(summarize(pair, policy=Policy.of({"slice": [{"each": "kind", "max_nfr": "50%"}]}))["notes"])
+
+
 @pytest.mark.parametrize("rule, message", [
     ({"where": {"kind": "bb"}, "max_nfr": 0.1}, "has no examples: in 'kind' did you mean 'b'"),
     ({"where": {"kinds": "b"}, "max_nfr": 0.1}, "no column for slices is called 'kinds': did you mean 'kind'"),

@@ -126,6 +126,11 @@ def test_a_price_below_0_is_refused(price):
         decide(np.zeros((1, 2)), np.zeros(1, int), price)
 
 
+def test_the_price_of_a_choice_without_one_is_refused():
+    with pytest.raises(ValueError, match="only the old model qualified"):
+        keep_old(*models(), choose_price(*right_old(np.full(400, 2.)), None, .01).price)
+
+
 def test_bad_posteriors_are_refused():
     old, new = models()
     with pytest.raises(ValueError, match="needs `logits`"):
@@ -473,6 +478,8 @@ def test_slices_by_column_and_bad_slices():
         choose_price(old, new, None, .03, slices=where[:7])
     with pytest.raises(ValueError, match="needs `kind`"):
         choose_price(old, new, None, .03, slices="kind")
+    with pytest.raises(ValueError, match="slices are missing for some examples"):
+        choose_price(old, new, None, .03, slices=[None, *where[1:]])
 
 
 def test_a_claim_about_accuracy_as_well():

@@ -21,13 +21,13 @@ METHODS = {"gated_fusion", "decisions"}  # those that papermill runs; a new meth
 LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
 FLOORS = [
     {"predictions", "hub", "policy", "sections"},
-    {"data", "models", "fisher", "runs", "sources", "samples", "slices"},
+    {"data", "models", "fisher", "runs", "sources", "samples", "slices", "joins"},
     {"training", "language", "metrics", "inputs"},
     {"distillation", "regularizers", "bcwi", "gated_fusion", "muscle", "ensembles", "decisions", "results", "comparison", "page", "versions"},
     {"upgrades", "tables", "report", "serving"},
     {"cli"},
 ]
-LIGHT = {"predictions", "runs", "metrics", "ensembles", "decisions", "results", "cli", "policy", "sections", "slices", "sources", "samples"}  # never import torch
+LIGHT = {"predictions", "runs", "metrics", "ensembles", "decisions", "results", "cli", "policy", "sections", "slices", "sources", "samples", "joins"}  # never import torch
 LIGHT |= {"inputs", "comparison", "page", "versions", "report", "serving"}
 MODULES = {path.stem for path in (ROOT / "compatkit").glob("*.py") if not path.stem.startswith("_")}
 

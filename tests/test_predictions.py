@@ -329,6 +329,15 @@ def test_probabilities_are_taken_in_as_logarithms(tmp_path):
         assert loaded.classes == (None if ending == ".parquet" else ("no", "yes"))
 
 
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_other_names_are_mapped_and_a_taken_name_gives_way(tmp_path, ending):
+    path = Predictions([1, 2], [0, 1], [0, 0], columns={"better": [1, 1]}).save(tmp_path / f"a{ending}")
+    loaded = Predictions.load(path, {"better": "prediction", "elsewhere": "score"})
+    assert loaded.prediction.tolist() == [1, 1] and loaded.columns == {} and loaded.score is None
+    with pytest.raises(ValueError, match="columns repeat: 'label'"):
+        Predictions.load(path, {"better": "label", "prediction": "label"})
+
+
 def test_a_spreadsheet_export_with_byte_order_mark_is_read(tmp_path):
     (tmp_path / "a.csv").write_bytes("\ufeffid,label,prediction\r\nä,1,1\r\nb,0,1\r\n".encode())
     loaded = Predictions.load(tmp_path / "a.csv")
@@ -361,6 +370,14 @@ BAD = [
     ("a.csv", "id,logits\na,[1 2]\n", "one column per class"),
     ("a.csv", "id,prediction\na,1,2\n", "a.csv: "),
     ("a.csv", b"PAR1\x15\x04", "this is not text"),
+    ("a.csv", b"\x1f\x8b\x08", "this is a gzip file, not .csv: unpack it"),
+    ("a.jsonl", b"PK\x03\x04", "this is a zip or Excel file, not .jsonl"),
+    ("a.csv", "id,prediction\na,1\n".encode("utf-16"), "this text is UTF-16: save it as UTF-8"),
+    ("a.csv", "id,prediction\na,gelöst\n".encode("latin-1"), "a.csv: this text is not UTF-8 .Latin-1"),
+    ("a.jsonl", '{"id": 1, "prediction": "gelöst"}\n'.encode("latin-1"), "a.jsonl: this text is not UTF-8"),
+    ("a.csv", "id;prediction\na;1\n", "`id` is missing .the columns are divided by ';', not by commas."),
+    ("a.csv", "id,predicted\na,1\n", "none of `prediction`.* did you mean 'predicted'"),
+    ("a.csv", "\ufeff", "a.csv: "),
     ("a.csv", b"id,prediction\n\xff\xfe,1\n", "a.csv: "),
     ("a.jsonl", "id,prediction\na,1\n", "no jsonl file"),
     ("a.jsonl", '{"id": 1, "prediction": 1}\n{"id": 2,\n', "line 2 is no JSON"),

@@ -388,3 +388,26 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path, options, status, c
     found, told, error = run(tmp_path, *options)
     assert found == status and told == "" and complaint in error and error.count("\n") == 1
     assert not (tmp_path / "decided.csv").exists()
+
+
+def test_an_empty_cache_leaves_all_to_the_posterior():
+    old, new = models(names=True)
+    assert np.array_equal(Rule(1e9, NAMES).apply(old.select([]), new).prediction, new.prediction)
+
+
+@pytest.mark.parametrize("old", ["fig", 1, None])
+def test_one_old_answer_for_many_examples_is_refused(old):
+    with pytest.raises(ValueError, match="one old answer .* for 2 examples"):
+        Rule(1, NAMES).decide(np.zeros((2, 4)), old)
+
+
+@pytest.mark.parametrize("content, complaint", [
+    (b"\x1f\x8b" + bytes(3000), "gzip"), (b"id,prediction\n" + b"\xe9,1\n" * 800, "not UTF-8"), (b"", "empty"), (b"id,prediction\n", "no examples"),
+    (b"id,prediction\n" + b"a,1\n" * 600 + b"b,1,2\n", "Expected 2 columns"),
+])
+def test_files_that_are_not_what_they_say_name_themselves_once(tmp_path, content, complaint):
+    (tmp_path / "old.csv").write_bytes(content)
+    models()[1].save(tmp_path / "new.parquet")
+    with pytest.raises(ValueError, match=complaint) as told:
+        decide_file(Rule(1, range(4)), tmp_path / "old.csv", tmp_path / "new.parquet", tmp_path / "out.csv")
+    assert str(told.value).count("old.csv") == 1

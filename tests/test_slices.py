@@ -60,6 +60,10 @@ def test_missing_values_are_a_level(values, missing):
     assert found.names[-1] == "(missing)" and (found.codes == len(found.names) - 1).sum() == missing
 
 
+def test_a_value_called_missing_is_not_missing():
+    assert as_words(np.array(["(missing)", None], dtype=object)) == ["(missing)", "((missing))"]
+
+
 def test_extreme_numbers():
     values = np.array([np.inf, -np.inf, *range(50)], dtype=float)
     found = levels(values)
