@@ -5,21 +5,21 @@
 # %% auto #0
 __all__ = ['app', 'OnMissing', 'compare', 'Posterior', 'decide', 'main']
 
-# %% ../nbs/cli.ipynb #8b9f4b6d
+# %% ../nbs/cli.ipynb #d7fb2425
 import os
 import sys
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
-# %% ../nbs/cli.ipynb #ead73f52
+# %% ../nbs/cli.ipynb #8ad4c422
 import typer
 
-# %% ../nbs/cli.ipynb #8b09b9ed
+# %% ../nbs/cli.ipynb #ca7a00ca
 from .policy import Policy
 from .sections import visible
 
-# %% ../nbs/cli.ipynb #b2e8a8f8
+# %% ../nbs/cli.ipynb #b773d48e
 _PLAINER = str.maketrans({"–": "-", "→": "->", "×": "x", "…": "...", "−": "-"})
 
 
@@ -40,7 +40,7 @@ def _print(text):
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()) # else Python complains when it exits
 
-# %% ../nbs/cli.ipynb #666b7b46
+# %% ../nbs/cli.ipynb #065a93cc
 class OnMissing(str, Enum):
     error = "error"
     drop = "drop"
@@ -64,15 +64,17 @@ def _pair(files, old, new, label, id, on_missing, rename, columns):
     from compatkit.inputs import read_columns, read_pair
     if len(files) == 1:
         if not (old and new):
-            raise ValueError(f"{files[0]} is one file: name a second one, or the columns of both versions with --old, --new and --label")
+            raise ValueError(f"{files[0]} is one file: name a second one, or the columns of both versions with --old, --new "
+                             "and --label")
         if rename or on_missing is OnMissing.drop:
-            raise ValueError("--rename and --on-missing are for two files: with one, --old, --new, --label and --id name the columns")
+            raise ValueError("--rename and --on-missing are for two files: with one, --old, --new, --label and --id name "
+                             "the columns")
         return read_columns(files[0], old, new, label, id=id or "id", columns=columns)
     if old or new or id:
         raise ValueError("--old, --new and --id name columns of one file, and there are two: use --rename FIELD=COLUMN")
     return read_pair(*files, on_missing=on_missing.value, rename=rename, label=label, columns=columns)
 
-# %% ../nbs/cli.ipynb #1cdd0aef
+# %% ../nbs/cli.ipynb #b6547d52
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
@@ -89,12 +91,14 @@ _Option = typer.Option
 
 @app.command()
 def compare(
-    files: Annotated[list[Path], typer.Argument(help="old and new: parquet, csv, jsonl, or lm-evaluation-harness samples; or one file; or more than two versions")],
+    files: Annotated[list[Path], typer.Argument(
+        help="old and new: parquet, csv, jsonl, or samples of the lm-evaluation-harness; or one file; or many versions")],
     old: Annotated[str, _Option(help="one file: the column of the old version's answers")] = None,
     new: Annotated[str, _Option(help="one file: the column of the new version's answers")] = None,
     label: Annotated[str, _Option(help="the column of the right answers")] = None,
     id: Annotated[str, _Option(help="one file: the column that names each example")] = None,
-    rename: Annotated[list[str], _Option(metavar="FIELD=COLUMN", help="where a field stands, e.g. prediction=answer (repeatable)")] = [],
+    rename: Annotated[list[str], _Option(
+        metavar="FIELD=COLUMN", help="where a field stands, e.g. prediction=answer (repeatable)")] = [],
     slice: Annotated[list[str], _Option(metavar="COLUMN", help="look at its values and at every combination (repeatable)")] = [],
     on_missing: Annotated[OnMissing, _Option(help="examples that only one file has")] = OnMissing.error,
     tolerance: Annotated[str, _Option(help="NFR up to which an update is called compatible")] = "1%",
@@ -118,8 +122,8 @@ def compare(
     limits = {"max_nfr": max_nfr, "max_nfr_upper": max_nfr_upper, "min_accuracy_gain": min_accuracy_gain}
     gate = Policy.load(policy, **limits) if policy else Policy.of(**limits) # options win over the file
     if len(files) > 2:
-        _versions(files, on_missing, json, markdown, html, picture, {"a gate": gate.rules, "--slice": slice, "--rename": rename, "--quiet": quiet,
-                                                                     "--old": old, "--new": new, "--label": label, "--id": id})
+        unfit = {"a gate": gate.rules, "--slice": slice, "--quiet": quiet, "--old": old, "--new": new, "--id": id}
+        _versions(files, on_missing, _renamed(rename) | ({label: "label"} if label else {}), json, markdown, html, picture, unfit)
         return
     if picture:
         raise ValueError("--picture draws the matrix of three or more versions: for two there is --html")
@@ -138,13 +142,13 @@ def _refuse_overwriting(files, *written):
             raise ValueError(f"{path} is one of the files to compare: give what is written another name")
 
 
-def _versions(files, on_missing, json, markdown, html, picture, others):
+def _versions(files, on_missing, rename, json, markdown, html, picture, others):
     "The matrix of three or more versions. Raises ValueError for options that it cannot follow."
     from compatkit.report import compare_versions
     unfit = [name for name, value in others.items() if value]
     if unfit:
         raise ValueError(f"{unfit[0]} goes with two versions, and there are {len(files)}")
-    found = compare_versions(files, on_missing=on_missing.value)
+    found = compare_versions(files, on_missing=on_missing.value, rename=rename)
     if html:
         html.write_text(found.to_html(), encoding="utf-8")
     if picture:
@@ -153,7 +157,7 @@ def _versions(files, on_missing, json, markdown, html, picture, others):
         found.picture().savefig(picture, dpi=150)
     _print(found.to_json() + "\n" if json else found.to_markdown() if markdown else str(found))
 
-# %% ../nbs/cli.ipynb #fae64857
+# %% ../nbs/cli.ipynb #f38ac6f9
 class Posterior(str, Enum):
     new = "new"
     calibrated = "calibrated"
@@ -222,7 +226,7 @@ def _told(choice, done):
         yield (f"{done.decided:,} examples decided: {done.kept:,} with the old answer, {done.not_in_old:,} that the old model never answered; "
                f"{done.only_in_old:,} old answers were not asked for")
 
-# %% ../nbs/cli.ipynb #a86dea2d
+# %% ../nbs/cli.ipynb #999f9314
 def _explained(error):
     "An exception in one line."
     if hasattr(error, "format_message"): # wrong options
@@ -249,7 +253,7 @@ def main(
         sys.exit(2)
     sys.exit(status or 0)
 
-# %% ../nbs/cli.ipynb #6bd09b93
+# %% ../nbs/cli.ipynb #45a589df
 #| eval: false
 if __name__ == "__main__":
     main()

@@ -6,22 +6,22 @@
 __all__ = ['LEVEL', 'VERDICTS', 'DISCOVERY_RATE', 'GATE_STATUSES', 'paired_gain_interval', 'measures', 'score_measures',
            'smallest_sample', 'verdict', 'by_slice', 'by_class', 'overall', 'gate', 'summarize']
 
-# %% ../nbs/comparison.ipynb #4be1b1bf
+# %% ../nbs/comparison.ipynb #f5356257
 from collections import namedtuple
 from dataclasses import fields
 from itertools import combinations
 from math import ceil, isnan, log, log1p, nan, sqrt
 
-# %% ../nbs/comparison.ipynb #0a6ee272
+# %% ../nbs/comparison.ipynb #ea2e97c0
 import numpy as np
 
-# %% ../nbs/comparison.ipynb #49eec9c5
+# %% ../nbs/comparison.ipynb #1413c75b
 from .metrics import MEASURES, FlipCounts, clopper_pearson, smooth_flips
 from .policy import LIMITS, near
 from .sections import in_words, percent, points
 from .slices import cells, column_levels, excess_p, false_discovery, flip_positions, judged, levels, once
 
-# %% ../nbs/comparison.ipynb #756588fb
+# %% ../nbs/comparison.ipynb #bc41c0e1
 LEVEL = .95 # of every interval in this room
 
 
@@ -71,7 +71,7 @@ def paired_gain_interval(
 
     return end(estimate, -1.), end(estimate, 1.)
 
-# %% ../nbs/comparison.ipynb #ab7eda1e
+# %% ../nbs/comparison.ipynb #3eaf9865
 def _estimate(value, interval, n):
     return {"value": float(value), "low": float(interval[0]), "high": float(interval[1]), "n": int(n)}
 
@@ -97,7 +97,7 @@ def measures(
     found["mcnemar"] = {"value": counts.mcnemar(), "n": counts.negative + counts.positive}
     return found
 
-# %% ../nbs/comparison.ipynb #de4bcb06
+# %% ../nbs/comparison.ipynb #5443086d
 def _mean(
     values, # (N,), sorted
 ):
@@ -126,7 +126,7 @@ def score_measures(
     return {"mean_old": _mean(np.sort(old_score)), "mean_new": _mean(np.sort(new_score)),
             "pfr": _rate(int(better), n), "nfr": _rate(int(worse), n), **sizes, "mean_difference": _mean(difference)}
 
-# %% ../nbs/comparison.ipynb #8a81df78
+# %% ../nbs/comparison.ipynb #a3bdcd24
 VERDICTS = ("better and compatible", "better but regresses", "no measurable difference", "worse", "too little data")
 
 
@@ -136,7 +136,7 @@ def smallest_sample(
     "The fewest examples that can show, without a single flip, that the rate is at most `limit`."
     return ceil(round(log((1 - LEVEL) / 2) / log1p(-limit), 9)) if limit < 1 else 1
 
-# %% ../nbs/comparison.ipynb #d8e21088
+# %% ../nbs/comparison.ipynb #d67e59e2
 _Evidence = namedtuple("_Evidence", "gain told words wide") # the interval, whether a direction may be read from it, both in words
 
 
@@ -148,7 +148,8 @@ def _evidence(overall, margin):
         gain, before, after, unit, shown = of["accuracy_gain"], of["accuracy_old"], of["accuracy_new"], points, percent
         told, beside, thing = of["mcnemar"]["value"] <= 1 - LEVEL, f"McNemar p {in_words(of['mcnemar']['value'])}", "Accuracy"
     else:
-        gain, before, after, unit, shown = of["mean_difference"], of["mean_old"], of["mean_new"], "{:+.4g}".format, "{:.4g}".format
+        gain, before, after = of["mean_difference"], of["mean_old"], of["mean_new"]
+        unit, shown = "{:+.4g}".format, "{:.4g}".format
         differing = of["gain"]["n"] + of["regression"]["n"]
         told, beside, thing = differing >= 30, f"{differing:,} scores differ", "The mean score"
     words = (f"{thing} goes from {shown(before['value'])} to {shown(after['value'])}: {unit(gain['value'])} "
@@ -169,10 +170,10 @@ def _about(number):
     "A number of examples, rounded to what an estimate deserves."
     return f"about {float(f'{max(number, 1):.2g}'):,.0f} examples"
 
-# %% ../nbs/comparison.ipynb #41ea9163
+# %% ../nbs/comparison.ipynb #07c9fe47
 def _more_for_direction(evidence, margin):
     gain = evidence.gain
-    if isnan(gain["low"]):
+    if isnan(gain["low"]) or gain["n"] < 30: # too few to guess from
         return ""
     wanted = max(smallest_sample(min(margin, .01)), gain["n"] * ((gain["high"] - gain["low"]) / 2 / margin) ** 2)
     return f" If the two are equal, {_about(wanted)} would show it."
@@ -184,7 +185,7 @@ def _more_for_tolerance(nfr, tolerance):
         return f" At this tolerance, fewer than {short:,} examples cannot tell."
     return f" If NFR stays as it is, {_about(max(short, 4 * nfr['value'] * (1 - nfr['value']) / room ** 2))} would show it."
 
-# %% ../nbs/comparison.ipynb #c6bb3dd9
+# %% ../nbs/comparison.ipynb #7e3fc341
 def verdict(
     overall,       # what `measures` gives, or {"scores": what `score_measures` gives}
     tolerance=.01, # the NFR up to which an update counts as compatible, in (0, 1)
@@ -194,19 +195,23 @@ def verdict(
     evidence, nfr = _evidence(overall, margin), (overall if "nfr" in overall else overall["scores"])["nfr"]
     compatible, allowed = _compatible(nfr, tolerance), f"the tolerance of {percent(tolerance)}"
     kept = {True: "within", False: "more than", None: "which may be within or beyond"}[compatible]
-    flips = (f"{round(nfr['value'] * nfr['n']):,} of {nfr['n']:,} examples {'flip from right to wrong' if 'nfr' in overall else 'score lower'} "
-             f"(NFR {percent(nfr['value'])}, interval {percent(nfr['low']).removesuffix(' %')} to {percent(nfr['high'])}), {kept} {allowed}.")
+    fate = "flip from right to wrong" if "nfr" in overall else "score lower"
+    interval = f"{percent(nfr['low']).removesuffix(' %')} to {percent(nfr['high'])}"
+    flips = (f"{round(nfr['value'] * nfr['n']):,} of {nfr['n']:,} examples {fate} "
+             f"(NFR {percent(nfr['value'])}, interval {interval}), {kept} {allowed}.")
     if evidence.told and evidence.gain["high"] < 0:
         return "worse", f"{evidence.words} {flips}"
     if evidence.told and evidence.gain["low"] > 0:
         if compatible is None:
-            return "too little data", f"Better, but perhaps not compatible. {flips}{_more_for_tolerance(nfr, tolerance)} {evidence.words}"
+            more = _more_for_tolerance(nfr, tolerance)
+            return "too little data", f"Better, but perhaps not compatible. {flips}{more} {evidence.words}"
         return VERDICTS[0 if compatible else 1], f"{evidence.words} {flips}"
     if evidence.wide:
-        return "too little data", f"{evidence.words} Better, equal and worse are all possible.{_more_for_direction(evidence, margin)} {flips}"
+        more = _more_for_direction(evidence, margin)
+        return "too little data", f"{evidence.words} Better, equal and worse are all possible.{more} {flips}"
     return "no measurable difference", f"{evidence.words} The gain lies surely within the margin. {flips}"
 
-# %% ../nbs/comparison.ipynb #6ebbf0d6
+# %% ../nbs/comparison.ipynb #006d2153
 DISCOVERY_RATE = .05
 
 
@@ -227,10 +232,11 @@ def by_slice(
     rates = [_rate(flipped, size) for flipped, size in kinds.T.tolist()]
     q = false_discovery(p)
     order = sorted(range(len(where)), key=lambda i: (-negative[i], n[i], len(where[i]), list(where[i].items())))
-    return [{"where": where[i], "n": int(n[i]), "share": n[i] / pair.n, "negative": int(negative[i]), "positive": int(positive[i]),
-             "nfr": dict(rates[kind[i]]), "p": float(p[i]), "q": float(q[i]), "significant": bool(q[i] <= DISCOVERY_RATE)} for i in order]
+    return [{"where": where[i], "n": int(n[i]), "share": n[i] / pair.n,
+             "negative": int(negative[i]), "positive": int(positive[i]), "nfr": dict(rates[kind[i]]), "p": float(p[i]), "q": float(q[i]), "significant": bool(q[i] <= DISCOVERY_RATE)}
+            for i in order]
 
-# %% ../nbs/comparison.ipynb #fd13c169
+# %% ../nbs/comparison.ipynb #044f06d9
 def by_class(
     pair, # inputs.Pair with labels
 ):
@@ -246,7 +252,7 @@ def by_class(
                                   "nfr": _rate(negative, n), "pfr": _rate(positive, n)}
     return found
 
-# %% ../nbs/comparison.ipynb #5d195203
+# %% ../nbs/comparison.ipynb #87a5d475
 def overall(
     pair,             # inputs.Pair
     rows=slice(None), # the examples to look at
@@ -260,7 +266,7 @@ def overall(
         found["scores"] = score_measures(pair.old_score[rows][known], pair.new_score[rows][known])
     return found
 
-# %% ../nbs/comparison.ipynb #c6958931
+# %% ../nbs/comparison.ipynb #4a342463
 GATE_STATUSES = ("failed", "too little data", "holds") # the first one that a condition has is that of the gate
 
 
@@ -291,10 +297,10 @@ def _condition(
     low = words(estimate["low"]).removesuffix(" points").removesuffix(" %")
     reason = (f"{words(estimate['value'])} (interval {low} to {words(estimate['high'])}, {estimate['n']:,} examples) "
               f"{verb} the limit of {words(number)}")
-    return {"name": name, "where": where, "limit": number, "value": estimate["value"], "bound": estimate["high" if limit.most else "low"],
-            "status": status, "reason": reason}
+    return {"name": name, "where": where, "limit": number, "value": estimate["value"],
+            "bound": estimate["high" if limit.most else "low"], "status": status, "reason": reason}
 
-# %% ../nbs/comparison.ipynb #03cc7819
+# %% ../nbs/comparison.ipynb #03b203f5
 def _groups(rule, pair):
     "The slices that a rule speaks of: (where, measures). Raises ValueError when there are none."
     names = list(rule.where or rule.each)
@@ -309,7 +315,8 @@ def _groups(rule, pair):
         hints = "; ".join(f"in {name!r} {near(wanted[name], sorted({where[name] for where in group.where}))}" for name in names)
         raise ValueError(f"the policy's slice {wanted} has no examples: {hints}")
     if rule.each and group.n.max() < rule.min_examples:
-        raise ValueError(f"no {' × '.join(names)} has {rule.min_examples:,} examples, the largest has {group.n.max():,}: lower min_examples")
+        raise ValueError(f"no {' × '.join(names)} has {rule.min_examples:,} examples, the largest has {group.n.max():,}: "
+                         "lower min_examples")
 
 
 def _too_small(policy, pair):
@@ -318,7 +325,8 @@ def _too_small(policy, pair):
         if rule.each and rule.min_examples > 1:
             sizes = cells(flip_positions(pair), {name: column_levels(pair, name) for name in rule.each}).n
             if small := int((sizes < rule.min_examples).sum()):
-                yield f"The gate does not judge {small:,} of {len(sizes):,} {' × '.join(rule.each)}, which have fewer than {rule.min_examples:,} examples."
+                yield (f"The gate does not judge {small:,} of {len(sizes):,} {' × '.join(rule.each)}, which have fewer than "
+                       f"{rule.min_examples:,} examples.")
 
 
 def gate(
@@ -340,7 +348,7 @@ def gate(
     statuses = {condition["status"] for condition in conditions}
     return {"status": next((status for status in GATE_STATUSES if status in statuses), "holds"), "conditions": conditions}
 
-# %% ../nbs/comparison.ipynb #44244126
+# %% ../nbs/comparison.ipynb #09639ac5
 def summarize(
     pair,          # inputs.Pair
     names=(),      # columns for slices
@@ -365,7 +373,8 @@ def summarize(
         tasks = {name: {"overall": overall(pair, codes == code)} for code, name in enumerate(task_names)}
     return _plain({
         "old": pair.old_name, "new": pair.new_name, "examples": counted.examples, "left_out": dict(pair.left_out),
-        "notes": [*pair.notes, *_remarks(counted, tasks), *_too_small(policy, answered)], "verdict": {"word": word, "reason": reason}, "overall": whole,
+        "notes": [*pair.notes, *_remarks(counted, tasks), *_too_small(policy, answered)],
+        "verdict": {"word": word, "reason": reason}, "overall": whole,
         "classes": {} if pair.label is None else by_class(answered), "slices": by_slice(answered, names), "tasks": tasks,
         "gate": gate(policy, pair, whole) if policy and policy.rules else None})
 
@@ -373,7 +382,8 @@ def summarize(
 def _remarks(counted, tasks):
     "What must be known about numbers over several tasks."
     if not counted.rows.all():
-        yield "A task with several metrics counts once in what is said about all examples, by the first metric of its kind; the others stand under tasks."
+        yield ("A task with several metrics counts once in what is said about all examples, by the first metric of its kind; "
+               "the others stand under tasks.")
     if sum("scores" in found["overall"] for found in tasks.values()) > 1:
         yield "Scores of several tasks stand together under all examples, though their scales may differ: look at each task."
 

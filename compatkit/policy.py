@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['Limit', 'LIMITS', 'share', 'near', 'Rule', 'Policy']
 
-# %% ../nbs/policy.ipynb #833414e7
+# %% ../nbs/policy.ipynb #e13d02dc
 import re
 from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# %% ../nbs/policy.ipynb #9f1b952f
+# %% ../nbs/policy.ipynb #b8676620
 def share(
     value,          # "1%", ".01" or .01
     name="a share", # for the message
@@ -24,13 +24,14 @@ def share(
         raise ValueError(f"{name} = {text!r} is no share: write it as '1%' or .01")
     fraction = float(number + "e-2" if percents else number)
     if not percents and abs(fraction) >= 1:
-        raise ValueError(f"{name} = {text} could mean {number} % or {100 * fraction:g} %: write '{number}%' or {fraction / 100:g}")
+        raise ValueError(f"{name} = {text} could mean {number} % or {100 * fraction:g} %: "
+                         f"write '{number}%' or {fraction / 100:g}")
     if abs(fraction) > 1:
         raise ValueError(f"{name} = {text} is beyond 100 %")
     return fraction
 
-# %% ../nbs/policy.ipynb #5f19c870
-Limit = namedtuple("Limit", "measure most bound") # most: True for at most; bound: "high" or "low" end of the interval, None for the value
+# %% ../nbs/policy.ipynb #c5dcca9c
+Limit = namedtuple("Limit", "measure most bound") # most: True for at most; bound: an end of the interval, None for the value
 LIMITS = {
     "max_nfr": Limit("nfr", True, None),
     "max_nfr_upper": Limit("nfr", True, "high"),
@@ -50,10 +51,11 @@ def _limit(name, value):
     if LIMITS[name].most and found < 0:
         raise ValueError(f"{name} = {value} is negative: a rate is at least 0")
     if name == "max_nfr_upper" and found == 0:
-        raise ValueError("max_nfr_upper = 0 can never hold, since an upper bound is above 0: write max_nfr = 0 for a set that must not flip at all")
+        raise ValueError("max_nfr_upper = 0 can never hold, since an upper bound is above 0: "
+                         "write max_nfr = 0 for a set that must not flip at all")
     return found
 
-# %% ../nbs/policy.ipynb #3723a4d6
+# %% ../nbs/policy.ipynb #425cc38c
 def near(
     name,  # what was asked for
     names, # what there is
@@ -66,7 +68,7 @@ def near(
     rest = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
     return f"{hint}there is {', '.join(map(repr, names[:12])) or 'none'}{rest}"
 
-# %% ../nbs/policy.ipynb #baf204cc
+# %% ../nbs/policy.ipynb #5f6c2499
 @dataclass(frozen=True)
 class Rule:
     "Limits for all examples, for those where columns have given values, or for each combination of the values of columns."
@@ -105,7 +107,7 @@ def _slice_rule(table):
         raise ValueError(f"a [[slice]] sets no limit: add one of {', '.join(LIMITS)}")
     return Rule({name: _limit(name, value) for name, value in limits.items()}, where and dict(where), tuple(each or ()), least)
 
-# %% ../nbs/policy.ipynb #0ca91111
+# %% ../nbs/policy.ipynb #7abc68d3
 @dataclass(frozen=True)
 class Policy:
     "The conditions that an update must meet: a tuple of Rule."

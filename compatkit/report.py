@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['EXIT_STATUS', 'Comparison', 'columns_for', 'compare', 'compare_versions']
 
-# %% ../nbs/report.ipynb #c0b1ecef
+# %% ../nbs/report.ipynb #1d2348c2
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ from os import PathLike
 from pathlib import Path
 from textwrap import fill
 
-# %% ../nbs/report.ipynb #b5084f04
+# %% ../nbs/report.ipynb #0982e97c
 import numpy as np
 
-# %% ../nbs/report.ipynb #e57c7065
+# %% ../nbs/report.ipynb #cf3764ee
 from .comparison import summarize
 from .inputs import Pair, read_pair
 from .policy import Policy, share
@@ -26,12 +26,14 @@ from .sections import Data, Section, as_html, as_markdown, as_text, in_markdown,
 from .slices import flip_positions, once
 from .versions import versions_of
 
-# %% ../nbs/report.ipynb #a2415d3e
-_NAMES = {"accuracy_old": "accuracy, old", "accuracy_new": "accuracy, new", "accuracy_gain": "accuracy gain, points", "nfr": "NFR, negative flips",
-          "pfr": "PFR, positive flips", "relative_nfr": "relative NFR", "nfi": "NFI, of new errors", "btc": "BTC, of old right answers",
-          "bec": "BEC, of new errors", "nfr_mc": "inconsistency flips"}
-_SCORE_NAMES = {"mean_old": "mean score, old", "mean_new": "mean score, new", "mean_difference": "mean difference", "nfr": "NFR, scores that fell",
-                "pfr": "PFR, scores that rose", "regression": "mean regression", "gain": "mean gain"}
+# %% ../nbs/report.ipynb #b4104593
+_NAMES = {
+    "accuracy_old": "accuracy, old", "accuracy_new": "accuracy, new", "accuracy_gain": "accuracy gain, points",
+    "nfr": "NFR, negative flips", "pfr": "PFR, positive flips", "relative_nfr": "relative NFR", "nfi": "NFI, of new errors",
+    "btc": "BTC, of old right answers", "bec": "BEC, of new errors", "nfr_mc": "inconsistency flips"}
+_SCORE_NAMES = {
+    "mean_old": "mean score, old", "mean_new": "mean score, new", "mean_difference": "mean difference",
+    "nfr": "NFR, scores that fell", "pfr": "PFR, scores that rose", "regression": "mean regression", "gain": "mean gain"}
 _PLAIN = {"mean_old", "mean_new", "mean_difference", "regression", "gain", "relative_nfr"} # no shares
 _SIGNED = {"accuracy_gain", "mean_difference"}
 
@@ -40,8 +42,9 @@ def _written(value, name):
     "A value of a measure in words."
     if value is None:
         return "-"
-    sign = "+" if name in _SIGNED else ""
-    return f"{value:{sign}.4g}" if name in _PLAIN else percent(value, name in _SIGNED).removesuffix(" %" if name == "accuracy_gain" else "")
+    if name in _PLAIN:
+        return f"{value:+.4g}" if name in _SIGNED else f"{value:.4g}"
+    return percent(value, signed=True).removesuffix(" %") if name in _SIGNED else percent(value)
 
 
 def _measure_rows(found, names):
@@ -56,18 +59,19 @@ def _measure_rows(found, names):
 def _measures_section(found):
     rows, header = list(_measure_rows(found, _NAMES)), ("measure", "value", "95 % interval", "of")
     if "mcnemar" in found:
-        rows.append(("McNemar's exact p", in_words(found["mcnemar"]["value"]).removeprefix("= "), "", f"{found['mcnemar']['n']:,}"))
+        p, n = found["mcnemar"]["value"], found["mcnemar"]["n"]
+        rows.append(("McNemar's exact p", in_words(p).removeprefix("= "), "", f"{n:,}"))
     rows += _measure_rows(found.get("scores", {}), _SCORE_NAMES)
     return Section("Measures", header, rows, "")
 
 
 def _quadrant_section(counts):
-    wrong = counts["both_wrong_same"] + counts["both_wrong_different"]
+    other, wrong = counts["both_wrong_different"], counts["both_wrong_same"] + counts["both_wrong_different"]
     return Section("What changed", ("", "new right", "new wrong"),
                     [("old right", f"{counts['both_right']:,}", f"{counts['negative']:,} negative flips"),
-                     ("old wrong", f"{counts['positive']:,} positive flips", f"{wrong:,} ({counts['both_wrong_different']:,} with another answer)")], "")
+                     ("old wrong", f"{counts['positive']:,} positive flips", f"{wrong:,} ({other:,} with another answer)")])
 
-# %% ../nbs/report.ipynb #e01e1090
+# %% ../nbs/report.ipynb #a62ea3f1
 def _where(where):
     "The levels of a slice as text."
     return Data(", ".join(f"{name} = {level}" for name, level in where.items()))
@@ -75,17 +79,19 @@ def _where(where):
 
 def _class_section(classes, most):
     ranked = sorted(classes.items(), key=lambda item: -(item[1]["nfr"]["value"] * item[1]["n"]))
-    rows = [(Data(name), f"{found['n']:,}", percent(found["accuracy_old"]["value"]), percent(found["accuracy_new"]["value"]), percent(found["nfr"]["value"]),
-             percent(found["pfr"]["value"])) for name, found in ranked[:most]]
-    return Section("Classes by negative flips", ("class", "n", "accuracy old", "new", "NFR", "PFR"), rows, note=_rest(ranked, most, "classes"))
+    shares = lambda found: [percent(found[measure]["value"]) for measure in ("accuracy_old", "accuracy_new", "nfr", "pfr")]
+    rows = [(Data(name), f"{found['n']:,}", *shares(found)) for name, found in ranked[:most]]
+    header = ("class", "n", "accuracy old", "new", "NFR", "PFR")
+    return Section("Classes by negative flips", header, rows, note=_rest(ranked, most, "classes"))
 
 
 def _slice_section(slices, most):
     hurt = [found for found in slices if found["negative"]]
-    rows = [(_where(found["where"]), f"{found['n']:,}", f"{found['negative']:,}", percent(found["nfr"]["value"]), f"{found['q']:.2g}",
-             "worse" if found["significant"] else "") for found in hurt[:most]]
+    rows = [(_where(found["where"]), f"{found['n']:,}", f"{found['negative']:,}", percent(found["nfr"]["value"]),
+             f"{found['q']:.2g}", "worse" if found["significant"] else "") for found in hurt[:most]]
     flagged = sum(found["significant"] for found in slices)
-    note = f"{flagged:,} of {len(slices):,} slices are worse than the rest (q at most .05). {_rest(hurt, most, 'with negative flips')}"
+    note = f"{flagged:,} of {len(slices):,} slices are worse than the rest (q at most .05)."
+    note = f"{note} {_rest(hurt, most, 'with negative flips')}"
     return Section("Slices by negative flips", ("slice", "n", "flips", "NFR", "q", ""), rows, "lrrrrl", note.strip())
 
 
@@ -93,7 +99,8 @@ def _task_section(tasks, most):
     def row(name, found):
         shown = found if "nfr" in found else found["scores"]
         gain = "accuracy_gain" if "accuracy_gain" in shown else "mean_difference"
-        return Data(name), f"{shown['nfr']['n']:,}", _written(shown[gain]["value"], gain), percent(shown["nfr"]["value"]), percent(shown["pfr"]["value"])
+        value = lambda measure: _written(shown[measure]["value"], measure)
+        return Data(name), f"{shown['nfr']['n']:,}", value(gain), value("nfr"), value("pfr")
     rows = [row(name, found["overall"]) for name, found in list(tasks.items())[:most]]
     return Section("Tasks", ("task", "n", "gain", "NFR", "PFR"), rows, note=_rest(tasks, most, "tasks"))
 
@@ -101,21 +108,26 @@ def _task_section(tasks, most):
 def _gate_section(gate, most):
     order = {"failed": 0, "too little data": 1, "holds": 2}
     ranked = sorted(gate["conditions"], key=lambda condition: order[condition["status"]])
-    rows = [(condition["name"], _where(condition["where"]) if condition["where"] else "all examples", condition["status"], condition["reason"])
+    rows = [(condition["name"], _where(condition["where"]) or "all examples", condition["status"], condition["reason"])
             for condition in ranked[:most]]
-    return Section(f"Gate: {gate['status']}", ("condition", "where", "status", "reason"), rows, "llll", _rest(ranked, most, "conditions"))
+    header = ("condition", "where", "status", "reason")
+    return Section(f"Gate: {gate['status']}", header, rows, "llll", _rest(ranked, most, "conditions"))
 
 
 def _rest(items, most, what):
     return f"{len(items) - most:,} more {what} are not shown." if len(items) > most else ""
 
 
+_FIRST = ("id", "quadrant", "task", "label", "old", "new", "old_text", "new_text", "old_score", "new_score")
+
+
 def _flip_section(rows, number):
-    header = [name for name in ("id", "label", "old", "new", "old_text", "new_text", "old_score", "new_score") if any(name in row for row in rows)]
-    shown = [tuple(f"{row[name]:.4g}" if isinstance(row.get(name), float) else Data(row.get(name, "-")) for name in header) for row in rows]
+    header = [name for name in _FIRST if name not in ("quadrant", "task") and any(name in row for row in rows)]
+    written = lambda value: f"{value:.4g}" if isinstance(value, float) else Data(value)
+    shown = [tuple(written(row.get(name, "-")) for name in header) for row in rows]
     return Section("Negative flips", header, shown, "l" * len(header), _rest(range(number), len(rows), "negative flips"))
 
-# %% ../nbs/report.ipynb #b01fa6fb
+# %% ../nbs/report.ipynb #ea59d677
 _MANY = 20_000 # negative flips; beyond, the text names none
 _QUADRANTS = ("negative", "positive", "both wrong, different")
 
@@ -124,18 +136,19 @@ def _flips_by_kind(pair):
     "Positions of each kind of flip, of examples that count."
     counted, found = once(pair).rows, dict(zip(_QUADRANTS, flip_positions(pair)))
     if pair.label is not None:
-        found["both wrong, different"] = np.flatnonzero((pair.old != pair.label) & (pair.new != pair.label) & (pair.old != pair.new))
+        wrong = (pair.old != pair.label) & (pair.new != pair.label)
+        found["both wrong, different"] = np.flatnonzero(wrong & (pair.old != pair.new))
         if pair.old_score is not None: # tasks with scores beside tasks with answers
             scored = pair.label < 0
-            found |= {"score fell": np.flatnonzero(scored & (pair.new_score < pair.old_score)), "score rose": np.flatnonzero(scored & (pair.new_score > pair.old_score))}
+            found["score fell"] = np.flatnonzero(scored & (pair.new_score < pair.old_score))
+            found["score rose"] = np.flatnonzero(scored & (pair.new_score > pair.old_score))
     return {name: positions[counted[positions]] for name, positions in found.items()}
 
 
 def _in_order(row, quadrant):
     "A row with what everybody looks for first in front."
-    first = ("id", "quadrant", "task", "label", "old", "new", "old_text", "new_text", "old_score", "new_score")
     row = {**row, "quadrant": quadrant}
-    return {**{name: row[name] for name in first if name in row}, **row}
+    return {**{name: row[name] for name in _FIRST if name in row}, **row}
 
 
 def _flip_rows(
@@ -154,8 +167,8 @@ def _flip_rows(
             rows += [_in_order(row, quadrant) for row in found[:None if most is None else most - len(rows)]]
     return rows, total - len(rows)
 
-# %% ../nbs/report.ipynb #f2c8053e
-EXIT_STATUS = {None: 0, "holds": 0, "failed": 1, "too little data": 3} # of the command line, by the gate's status; 2 is for unusable input
+# %% ../nbs/report.ipynb #8483433f
+EXIT_STATUS = {None: 0, "holds": 0, "failed": 1, "too little data": 3} # of the command, by the gate's; 2 is for unusable input
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,7 +179,7 @@ class Comparison:
 
     verdict = property(lambda self: self.summary["verdict"]["word"], doc="One of comparison.VERDICTS.")
     reason = property(lambda self: self.summary["verdict"]["reason"], doc="Why, with the numbers.")
-    status = property(lambda self: (self.summary["gate"] or {}).get("status"), doc="Of the gate: holds, failed, too little data; None without one.")
+    status = property(lambda self: (self.summary["gate"] or {}).get("status"), doc="Of the gate; None without one.")
 
     def to_dict(self):
         "Everything as plain values, fractions; what is undefined is None."
@@ -183,7 +196,7 @@ class Comparison:
         return pd.DataFrame(rows, columns=None if rows else ["id", "quadrant"])
 
     def __repr__(self):
-        return f"Comparison({visible(self.summary['old'])} → {visible(self.summary['new'])}: {self.verdict}, {self.summary['examples']:,} examples)"
+        return f"Comparison({_title(self.summary)}: {self.verdict}, {self.summary['examples']:,} examples)"
 
     def __str__(self):
         return _text_of(self)
@@ -231,7 +244,7 @@ def _write_csv(path, rows):
         writer.writeheader()
         writer.writerows(rows)
 
-# %% ../nbs/report.ipynb #48185e7b
+# %% ../nbs/report.ipynb #97b96bbd
 def _title(summary):
     return f"{visible(summary['old'])} → {visible(summary['new'])}"
 
@@ -248,7 +261,7 @@ def _sections(comparison, most):
 
 def _text_of(comparison):
     summary = comparison.summary
-    few = summary["overall"].get("counts", {}).get("negative", 0) <= _MANY # of many, the first by id are not worth reading all the others for
+    few = summary["overall"].get("counts", {}).get("negative", 0) <= _MANY # to know the first by id, all must be read
     rows, more = _flip_rows(comparison.pair, ("negative",), most=5) if few else ([], 0)
     flips = [_flip_section(rows, len(rows) + more)] if rows else []
     head = f"{_title(summary)}: {comparison.verdict}\n{fill(comparison.reason, 110)}"
@@ -261,10 +274,12 @@ def _markdown_of(comparison):
     names = {name: _NAMES[name] for name in ("accuracy_old", "accuracy_new", "accuracy_gain", "nfr", "pfr", "relative_nfr")}
     measures = Section(f"{summary['examples']:,} examples", ("measure", "value", "95 % interval", "of"),
                         [*_measure_rows(found, names), *_measure_rows(found.get("scores", {}), _SCORE_NAMES)], "")
-    sections = [*([_gate_section(summary["gate"], 10)] if summary["gate"] else []), measures, *([_slice_section(summary["slices"], 5)] if summary["slices"] else [])]
-    head = f"### {in_markdown(Data(summary['old']))} → {in_markdown(Data(summary['new']))}: {comparison.verdict}\n\n{comparison.reason}"
+    sections = [_gate_section(summary["gate"], 10) if summary["gate"] else None, measures,
+                _slice_section(summary["slices"], 5) if summary["slices"] else None]
+    old, new = (in_markdown(Data(summary[name])) for name in ("old", "new"))
+    head = f"### {old} → {new}: {comparison.verdict}\n\n{comparison.reason}"
     remarks = "\n".join(f"- {in_markdown(Data(note), 500)}" for note in summary["notes"])
-    return "\n\n".join(filter(None, [head, *map(as_markdown, sections), remarks])) + "\n"
+    return "\n\n".join(filter(None, [head, *map(as_markdown, filter(None, sections)), remarks])) + "\n"
 
 
 def _html_of(comparison):
@@ -272,7 +287,7 @@ def _html_of(comparison):
     remarks = "".join(f"<p>{escape(visible(note, 500))}</p>" for note in comparison.summary["notes"])
     return f"<div>{head}{''.join(map(as_html, _sections(comparison, 10)))}{remarks}</div>"
 
-# %% ../nbs/report.ipynb #9416babc
+# %% ../nbs/report.ipynb #46a10348
 _KNOWN = ("id", "label", "prediction", "score", "text", "logits", "probabilities")
 
 
@@ -289,7 +304,8 @@ def _as_predictions(
         raise ValueError(f"{name} must be a path, Predictions or a data frame, not {type(given).__name__}")
     fields = {str(column): np.asarray(given[column]) for column in given.columns}
     if "id" not in fields:
-        raise ValueError(f"the data frame {name} has no column `id` (found: {', '.join(map(visible, fields))}): add one that names each example")
+        raise ValueError(f"the data frame {name} has no column `id` (found: {', '.join(map(visible, fields))}): "
+                         "add one that names each example")
     return Predictions(**{known: fields.pop(known) for known in _KNOWN if known in fields}, columns=fields)
 
 
@@ -299,10 +315,11 @@ def columns_for(
 ):
     "The further columns that slices and policy speak of, as `inputs` wants them."
     wanted = [*slices, *(name for rule in (policy.rules if policy else ()) for name in rule.where or rule.each)]
-    return list(dict.fromkeys(name.removesuffix(" (old)").removesuffix(" (new)") for name in wanted if name not in ("label", "task")))
+    wanted = [name.removesuffix(" (old)").removesuffix(" (new)") for name in wanted if name not in ("label", "task")]
+    return list(dict.fromkeys(wanted))
 
 
-def _as_pair(old, new, on_missing, names, columns=()):
+def _as_pair(old, new, on_missing, names, columns, rename=None):
     "The pair of what was given."
     if isinstance(old, Pair):
         if new is not None:
@@ -311,9 +328,12 @@ def _as_pair(old, new, on_missing, names, columns=()):
     if new is None:
         raise ValueError("compare needs two versions: compare(old, new), or compare(pair)")
     if all(isinstance(given, (str, PathLike)) for given in (old, new)):
-        pair = read_pair(old, new, on_missing=on_missing, columns=columns)
+        pair = read_pair(old, new, on_missing=on_missing, rename=rename, columns=columns)
         return replace(pair, old_name=names[0], new_name=names[1]) if names else pair
-    names = names or [Path(given).stem if isinstance(given, (str, PathLike)) else name for given, name in ((old, "old"), (new, "new"))]
+    if rename:
+        raise ValueError("rename is for files: give predictions and data frames the names that are wanted here")
+    heading = lambda given, name: Path(given).stem if isinstance(given, (str, PathLike)) else name
+    names = names or (heading(old, "old"), heading(new, "new"))
     return Pair.of(_as_predictions(old, "old"), _as_predictions(new, "new"), on_missing=on_missing, names=tuple(names))
 
 
@@ -333,16 +353,18 @@ def compare(
     margin=.01,         # change of accuracy too small to matter; of the scores' range where there are no labels
     on_missing="error", # or "drop": examples that only one of them has
     names=None,         # (old, new) for headings
+    rename=None,        # column in the files -> name here, such as {"y": "label", "answer": "prediction"}
 ):
     "Two versions on the same examples. Raises ValueError or FileNotFoundError that say what to do."
     slices, policy = [slices] if isinstance(slices, str) else list(slices), _as_policy(policy)
-    pair = _as_pair(old, new, on_missing, names, columns_for(slices, policy))
+    pair = _as_pair(old, new, on_missing, names, columns_for(slices, policy), rename)
     return Comparison(pair, summarize(pair, slices, policy, share(tolerance, "tolerance"), share(margin, "margin")))
 
-# %% ../nbs/report.ipynb #6cc04dcd
+# %% ../nbs/report.ipynb #dd1718dc
 def _headings(versions):
     "A name for each: of a file without its ending, with its folder where two are equal."
-    paths = [Path(given).absolute() if isinstance(given, (str, PathLike)) else Path(f"version {number}") for number, given in enumerate(versions, 1)]
+    paths = [Path(given).absolute() if isinstance(given, (str, PathLike)) else Path(f"version {number}")
+             for number, given in enumerate(versions, 1)]
     for parts in (1, 2, 3):
         names = ["/".join((path.with_suffix("") if path.suffix in ENDINGS else path).parts[-parts:]) for path in paths]
         if len(set(names)) == len(names):
@@ -354,6 +376,7 @@ def compare_versions(
     versions,           # two or more paths, Predictions or data frames
     names=None,         # one heading per version
     on_missing="error", # as in `compare`
+    rename=None,        # likewise
 ):
     "NFR and gain of every possible update among them, a versions.Versions. Raises ValueError as `compare` does."
     versions = list(versions)
@@ -362,4 +385,6 @@ def compare_versions(
     names = _headings(versions) if names is None else list(names)
     if len(names) != len(versions):
         raise ValueError(f"{len(names)} names for {len(versions)} versions")
-    return versions_of([_as_pair(versions[0], version, on_missing, (names[0], name), []) for version, name in zip(versions[1:], names[1:])], names)
+    pairs = [_as_pair(versions[0], version, on_missing, (names[0], name), [], rename)
+             for version, name in zip(versions[1:], names[1:])]
+    return versions_of(pairs, names)

@@ -6,13 +6,13 @@
 __all__ = ['Section', 'Data', 'visible', 'in_markdown', 'in_html', 'as_text', 'as_markdown', 'as_html', 'percent', 'points',
            'in_words']
 
-# %% ../nbs/sections.ipynb #86f6f58f
+# %% ../nbs/sections.ipynb #a56247ea
 from collections import namedtuple
 from html import escape
 from math import floor, isnan, log10
 from unicodedata import combining, east_asian_width
 
-# %% ../nbs/sections.ipynb #59299b2c
+# %% ../nbs/sections.ipynb #95025f38
 class Data(str):
     "Text that came from data; everything else in a table is our own."
 
@@ -45,7 +45,7 @@ def in_html(text):
     "Text as it can stand in HTML."
     return escape(visible(text) if isinstance(text, Data) else text)
 
-# %% ../nbs/sections.ipynb #d4c8b751
+# %% ../nbs/sections.ipynb #1ad46731
 Section = namedtuple("Section", "title header rows align note", defaults=["", ""])
 
 
@@ -65,10 +65,13 @@ def as_text(
     "For a terminal."
     lines = [[visible(cell) if isinstance(cell, Data) else cell for cell in row] for row in [section.header, *section.rows]]
     widths = [max(map(_width, column)) for column in zip(*lines)]
-    space = lambda cell, width: " " * (width - _width(cell))
-    joined = ["  ".join(cell + space(cell, width) if side == "l" else space(cell, width) + cell for cell, width, side in zip(line, widths, _aligned(section)))
-              for line in lines]
-    return "\n".join([section.title, *(line.rstrip() for line in joined), *([section.note] if section.note else [])])
+
+    def padded(cell, width, side):
+        space = " " * (width - _width(cell))
+        return cell + space if side == "l" else space + cell
+
+    joined = ["  ".join(map(padded, line, widths, _aligned(section))).rstrip() for line in lines]
+    return "\n".join([section.title, *joined, *([section.note] if section.note else [])])
 
 
 def as_markdown(
@@ -77,7 +80,8 @@ def as_markdown(
     "For a pull request."
     line = lambda cells: "| " + " | ".join(map(in_markdown, cells)) + " |"
     rule = "|" + "|".join({"l": " :-- ", "r": " --: "}[side] for side in _aligned(section)) + "|"
-    return "\n".join([f"**{section.title}**", "", line(section.header), rule, *map(line, section.rows), *(["", section.note] if section.note else [])])
+    table = [line(section.header), rule, *map(line, section.rows)]
+    return "\n".join([f"**{section.title}**", "", *table, *(["", section.note] if section.note else [])])
 
 
 def as_html(
@@ -85,11 +89,16 @@ def as_html(
 ):
     "For a notebook."
     sides = [{"l": "left", "r": "right"}[side] for side in _aligned(section)]
-    row = lambda cells, tag: "<tr>" + "".join(f"<{tag} style='padding:0 .5em;text-align:{side}'>{in_html(cell)}</{tag}>" for cell, side in zip(cells, sides)) + "</tr>"
-    return (f"<table><caption style='text-align:left'><b>{in_html(section.title)}</b></caption>{row(section.header, 'th')}"
-            f"{''.join(row(cells, 'td') for cells in section.rows)}</table>{f'<p>{in_html(section.note)}</p>' if section.note else ''}")
 
-# %% ../nbs/sections.ipynb #21db652d
+    def row(cells, tag):
+        made = (f"<{tag} style='padding:0 .5em;text-align:{side}'>{in_html(cell)}</{tag}>" for cell, side in zip(cells, sides))
+        return f"<tr>{''.join(made)}</tr>"
+
+    table = row(section.header, "th") + "".join(row(cells, "td") for cells in section.rows)
+    note = f"<p>{in_html(section.note)}</p>" if section.note else ""
+    return f"<table><caption style='text-align:left'><b>{in_html(section.title)}</b></caption>{table}</table>{note}"
+
+# %% ../nbs/sections.ipynb #ee58fe0a
 def percent(
     share,        # a fraction, may be nan
     signed=False, # write + before a rise

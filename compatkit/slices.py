@@ -6,18 +6,18 @@
 __all__ = ['Levels', 'Once', 'Flips', 'Cells', 'MOST_SLICES', 'levels', 'column_levels', 'once', 'judged', 'flip_positions',
            'cells', 'excess_p', 'false_discovery']
 
-# %% ../nbs/slices.ipynb #2abc5b69
+# %% ../nbs/slices.ipynb #6e67fc0e
 from collections import namedtuple
 from dataclasses import replace
 from math import ceil, exp, lgamma, prod, sqrt
 
-# %% ../nbs/slices.ipynb #5e615a48
+# %% ../nbs/slices.ipynb #fbf38b38
 import numpy as np
 
-# %% ../nbs/slices.ipynb #c83e7ce6
+# %% ../nbs/slices.ipynb #c532076d
 from .policy import near
 
-# %% ../nbs/slices.ipynb #bbfc151a
+# %% ../nbs/slices.ipynb #808cb41d
 Levels = namedtuple("Levels", "codes names") # (N,) integers; what each of them stands for
 _AS_THEY_ARE, _PARTS, _MISSING = 10, 4, "(missing)"
 
@@ -35,6 +35,14 @@ def _in_words(
             return words
 
 
+def _with_missing(names):
+    "The names and one more, for missing values, that is none of them."
+    name = _MISSING
+    while name in names:
+        name = f"({name})"
+    return [*names, name]
+
+
 def _number_levels(values):
     values = values + 0. if values.dtype.kind == "f" else values # -0. and 0. are one number, and are written the same
     missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
@@ -50,19 +58,20 @@ def _number_levels(values):
         names = [low if low == high else f"{low} – {high}" for low, high in zip(words[:len(tops)], words[len(tops):])]
     codes = np.searchsorted(tops, values)
     if missing.any():
-        codes[missing], names = len(names), [*names, _MISSING]
+        codes[missing], names = len(names), _with_missing(names)
     return Levels(codes, names)
 
-# %% ../nbs/slices.ipynb #a8fd181f
+# %% ../nbs/slices.ipynb #baa6beda
 def _text_levels(values):
     import polars as pl
     try:
         series = pl.Series(values.tolist(), dtype=pl.String)
     except (TypeError, UnicodeEncodeError): # objects of several kinds, or text that is not valid Unicode
-        series = pl.Series([None if v is None or v != v else str(v).encode("utf-8", "backslashreplace").decode() for v in values.tolist()], dtype=pl.String)
+        text = lambda value: str(value).encode("utf-8", "backslashreplace").decode()
+        series = pl.Series([None if v is None or v != v else text(v) for v in values.tolist()], dtype=pl.String)
     names = series.unique().drop_nulls().sort()
     codes = series.cast(pl.Enum(names)).to_physical().cast(pl.Int64).fill_null(len(names)).to_numpy()
-    return Levels(codes, names.to_list() + [_MISSING] * (series.null_count() > 0))
+    return Levels(codes, _with_missing(names.to_list()) if series.null_count() else names.to_list())
 
 
 def levels(
@@ -73,7 +82,7 @@ def levels(
         return _number_levels(values)
     return _text_levels(values if values.dtype.kind in "OU" else values.astype(str))
 
-# %% ../nbs/slices.ipynb #06bc6e94
+# %% ../nbs/slices.ipynb #b8cd1e66
 def column_levels(
     pair, # inputs.Pair
     name, # a further column, or "label" or "task"
@@ -88,7 +97,7 @@ def column_levels(
     known = [*pair.columns, *(own for own in ("label", "task") if getattr(pair, own) is not None)]
     raise ValueError(f"no column for slices is called {name!r}: {near(name, known)}")
 
-# %% ../nbs/slices.ipynb #8737a85c
+# %% ../nbs/slices.ipynb #1975fd4f
 Once = namedtuple("Once", "rows examples") # (N,) booleans: the rows that count; how many different examples that are
 
 
@@ -113,16 +122,17 @@ def once(
 def judged(
     pair, # inputs.Pair
 ):
-    "The part with right and wrong answers, each example once; the pair itself where that is all of it, or where there are no labels."
+    "The part with right and wrong answers, each example once; the pair itself where that is all of it or there are no labels."
     if pair.label is None or pair.task is None:
         return pair
     keep = once(pair).rows & (pair.label >= 0)
     if keep.all():
         return pair
-    taken = {name: getattr(pair, name)[keep] for name in ("label", "old", "new", "task", "old_score", "new_score") if getattr(pair, name) is not None}
+    arrays = {name: getattr(pair, name) for name in ("label", "old", "new", "task", "old_score", "new_score")}
+    taken = {name: values[keep] for name, values in arrays.items() if values is not None}
     return replace(pair, **taken, columns={name: values[keep] for name, values in pair.columns.items()}, details=None)
 
-# %% ../nbs/slices.ipynb #84d7467f
+# %% ../nbs/slices.ipynb #5833fe90
 Flips = namedtuple("Flips", "negative positive") # positions (F,) of each
 
 
@@ -135,7 +145,7 @@ def flip_positions(
     right_old, right_new = pair.label == pair.old, pair.label == pair.new
     return Flips(np.flatnonzero(right_old & ~right_new), np.flatnonzero(~right_old & right_new))
 
-# %% ../nbs/slices.ipynb #8feae9ec
+# %% ../nbs/slices.ipynb #c0dc9187
 Cells = namedtuple("Cells", "where n negative positive") # M dictionaries {column: level}; (M,) counts of each
 MOST_SLICES = 100_000
 
@@ -163,7 +173,7 @@ def cells(
     levels_of = [[column.names[i] for i in place] for column, place in zip(columns.values(), places)]
     return Cells([dict(zip(columns, level)) for level in zip(*levels_of)], n[used], negative, positive)
 
-# %% ../nbs/slices.ipynb #78a82ed4
+# %% ../nbs/slices.ipynb #71c9ddb5
 def excess_p(
     flips,     # in the slice
     n,         # examples of the slice
@@ -188,7 +198,7 @@ def excess_p(
     chance = first * (1 + float(np.cumprod(ratios).sum()))
     return min(1., chance) if above else max(0., 1 - chance)
 
-# %% ../nbs/slices.ipynb #9426bd7b
+# %% ../nbs/slices.ipynb #ad3a7b55
 def false_discovery(
     p, # (M,) p-values
 ):

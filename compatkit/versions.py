@@ -5,21 +5,21 @@
 # %% auto #0
 __all__ = ['AllPairs', 'all_pairs', 'Versions', 'versions_of']
 
-# %% ../nbs/versions.ipynb #3b4de72c
+# %% ../nbs/versions.ipynb #4350bb3c
 import json
 from collections import namedtuple
 from dataclasses import dataclass
 from functools import partial
 from math import fsum
 
-# %% ../nbs/versions.ipynb #9fbce662
+# %% ../nbs/versions.ipynb #7e1a6391
 import numpy as np
 
-# %% ../nbs/versions.ipynb #cfa0c533
+# %% ../nbs/versions.ipynb #d5f5be13
 from .sections import Data, Section, as_html, as_markdown, as_text, in_html, percent, points, visible
 from .slices import once
 
-# %% ../nbs/versions.ipynb #8daf46a9
+# %% ../nbs/versions.ipynb #d2a01788
 AllPairs = namedtuple("AllPairs", "level nfr gain") # V means; (V, V) for the version of the row replaced by that of the column
 
 
@@ -29,13 +29,14 @@ def all_pairs(
     "Means, NFR and gain of every update. Raises ValueError for fewer than two versions or other examples."
     sizes = {len(value) for value in values}
     if len(values) < 2 or len(sizes) > 1 or 0 in sizes:
-        raise ValueError(f"{len(values)} versions with {sorted(sizes)} examples: needed are two or more versions on the same examples")
+        raise ValueError(f"{len(values)} versions with {sorted(sizes)} examples: "
+                         "needed are two or more versions on the same examples")
     n = len(values[0])
     nfr = np.array([[np.count_nonzero(new < old) / n for new in values] for old in values])
     level = np.array([np.count_nonzero(value) / n if value.dtype == bool else fsum(value) / n for value in values])
     return AllPairs(level, nfr, level[None, :] - level[:, None])
 
-# %% ../nbs/versions.ipynb #73fae802
+# %% ../nbs/versions.ipynb #bf71e60d
 @dataclass(frozen=True, eq=False, repr=False)
 class Versions:
     "NFR and gain over all ordered pairs of versions; print it, or show it in a notebook."
@@ -73,7 +74,8 @@ class Versions:
         "One self-contained page with the shaded table."
         return ("<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
                 "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-                f"<title>NFR of every update</title><style>{_MATRIX_STYLE}</style><h1>NFR of every update</h1>{self._repr_html_()}</html>\n")
+                f"<title>NFR of every update</title><style>{_MATRIX_STYLE}</style><h1>NFR of every update</h1>"
+                f"{self._repr_html_()}</html>\n")
 
     def picture(self):
         "A matplotlib figure of the matrix: NFR as a shade of grey and in the cell, the gain below it."
@@ -91,12 +93,18 @@ def _gain_in_words(versions, gain):
 def _matrix_sections(versions):
     "NFR and gain as two tables."
     level = [percent(value) if versions.kind == "accuracy" else f"{value:.4g}" for value in versions.level]
-    table = lambda title, values, write, note: Section(title, ("old \\ new", *map(Data, versions.names), versions.kind), [
-        (Data(old), *("" if i == j else write(values[i, j]) for j in range(len(versions.names))), level[i]) for i, old in enumerate(versions.names)], note=note)
-    return [table("NFR of replacing the version on the left by the one above", versions.nfr, percent, f"{versions.examples:,} examples."),
-            table(f"Gain in {versions.kind}{', points' if versions.kind == 'accuracy' else ''}", versions.gain, partial(_gain_in_words, versions), "")]
+    header, count = ("old \\ new", *map(Data, versions.names), versions.kind), len(versions.names)
 
-# %% ../nbs/versions.ipynb #8caeb85b
+    def table(title, values, write, note=""):
+        cells = [["" if i == j else write(values[i, j]) for j in range(count)] for i in range(count)]
+        return Section(title, header, [(Data(old), *row, own) for old, row, own in zip(versions.names, cells, level)], note=note)
+
+    unit = ", points" if versions.kind == "accuracy" else ""
+    note = f"{versions.examples:,} examples."
+    return [table("NFR of replacing the version on the left by the one above", versions.nfr, percent, note),
+            table(f"Gain in {versions.kind}{unit}", versions.gain, partial(_gain_in_words, versions))]
+
+# %% ../nbs/versions.ipynb #3c1d538f
 def _shade(share, largest):
     "A grey between white and dark, and the colour of text that has the better contrast on it."
     grey = round(255 - 190 * share / largest) if largest else 255
@@ -114,7 +122,8 @@ def _shaded(versions):
             back, front = _shade(versions.nfr[i, j], largest) if i != j else ("transparent", "inherit")
             cells += f"<td style='text-align:right;background:{back};color:{front}'>{in_html(cell)}</td>"
         body += f"<tr>{cells}<td style='text-align:right'>{in_html(row[-1])}</td></tr>"
-    return f"<table><caption style='text-align:left'><b>{section.title}</b></caption><tr>{head}</tr>{body}</table><p>{section.note}</p>"
+    caption = f"<caption style='text-align:left'><b>{section.title}</b></caption>"
+    return f"<table>{caption}<tr>{head}</tr>{body}</table><p>{section.note}</p>"
 
 
 def _picture(versions):
@@ -135,7 +144,7 @@ def _picture(versions):
     axes.set(xlabel="new version", ylabel="old version", title=f"NFR (gain{' in points' if versions.kind == 'accuracy' else ''})")
     return figure
 
-# %% ../nbs/versions.ipynb #9a5548bd
+# %% ../nbs/versions.ipynb #805eb021
 def _counted(pair):
     "(N,) booleans: each example once, and right or wrong where there are labels."
     return once(pair).rows & (True if pair.label is None else pair.label >= 0)

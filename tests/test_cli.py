@@ -113,6 +113,8 @@ def test_rename(run, folder, tmp_path):
         (tmp_path / f"{name}.csv").write_text(header.replace("id", "key").replace("prediction", "answer") + "\n" + rest)
     done = run(tmp_path, "compare", "old.csv", "new.csv", "--rename", "prediction=answer", "--rename", "id=key", "--json")
     assert json.loads(done.stdout)["overall"] == json.loads(run(folder, "compare", "old.csv", "new.csv", "--json").stdout)["overall"]
+    done = run(tmp_path, "compare", "old.csv", "new.csv", "old.csv", "--rename", "prediction=answer", "--rename", "id=key", "--json")
+    assert json.loads(done.stdout)["nfr"][0] == [0, 0.015, 0]
 
 
 def test_missing_examples(run, folder):

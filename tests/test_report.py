@@ -64,6 +64,15 @@ def test_a_frame_with_scores():
     assert found.summary["overall"]["scores"]["nfr"]["value"] == 0.5
 
 
+def test_columns_under_other_names(tmp_path):
+    for name, answer in (("old", "x"), ("new", "y")):
+        (tmp_path / f"{name}.csv").write_text(f"id,truth,answer\na,x,{answer}\nb,x,x\n")
+    found = compare(tmp_path / "old.csv", tmp_path / "new.csv", rename={"truth": "label", "answer": "prediction"})
+    assert found.summary["overall"]["counts"]["negative"] == 1
+    with pytest.raises(ValueError, match="rename is for files"):
+        compare(*sides(), rename={"truth": "label"})
+
+
 @pytest.mark.parametrize("given, message", [
     ((lambda old, new: (old, None)), "compare needs two versions"), ((lambda old, new: (old, 3)), "new must be a path, Predictions or a data frame, not int"),
     ((lambda old, new: (Pair.of(old, new), new)), "holds both versions already"), ((lambda old, new: (old, new.select(new.id[5:]))), "e0"),

@@ -132,7 +132,7 @@ def test_broken_files_are_named(tmp_path):
     old = written(tmp_path / "old", [sample(0)])
     for name, content, message in (("samples_sums_2026-01-31T10-11-12.3.jsonl", "{", "line 1 is no JSON"),
                                    ("samples_sums_2026-01-31T10-11-12.3.jsonl", "", "the file is empty"),
-                                   ("samples_.jsonl", json.dumps(sample(0)), "must be called samples_<task>_<date>.jsonl")):
+                                   ("samples_.jsonl", json.dumps(sample(0)), "the name must be samples_<task>_<date>.jsonl")):
         new = tmp_path / "new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
