@@ -224,7 +224,7 @@ def join_samples(
         notes.insert(0, f"Only the answers that both runs have are compared: {left_out['old only']:,} only in the old and "
                         f"{left_out['new only']:,} only in the new are left out.")
     if len(blocks) > len({key[0] for key in shared}):
-        more.append("A document counts once per metric and filter: read the measures task by task.")
+        more.append("Each metric and filter of a document stands as a task of its own under the tasks.")
     keys = [key for block in blocks for key in block.keys]
     task = np.array([block.name for block in blocks for _ in block.keys], dtype=object)
     columns = _document_fields([old.by_key[key] for key in keys])
