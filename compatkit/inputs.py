@@ -5,22 +5,22 @@
 # %% auto #0
 __all__ = ['Pair', 'read_pair', 'read_columns']
 
-# %% ../nbs/inputs.ipynb #a65e7373
+# %% ../nbs/inputs.ipynb #1dd93706
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-# %% ../nbs/inputs.ipynb #52c4eb85
+# %% ../nbs/inputs.ipynb #99d74038
 import numpy as np
 
-# %% ../nbs/inputs.ipynb #6286e13b
+# %% ../nbs/inputs.ipynb #ac94aa1b
 from .joins import Rows, by_block, match_rows, picked
 from .predictions import ENDINGS, WHOLE, Predictions, few, found
 from .samples import holds_samples, join_samples, read_samples
 from .sources import KNOWN, has_column, numbered, predictions_source, read_source, read_table, renamed
 
-# %% ../nbs/inputs.ipynb #ce3117f3
+# %% ../nbs/inputs.ipynb #b45cbf93
 @dataclass(frozen=True, eq=False, repr=False)
 class Pair:
     "Two models' answers on the same N examples, in the old one's order."
@@ -75,7 +75,7 @@ class Pair:
     def __repr__(self):
         return f"Pair({self.old_name} → {self.new_name}, {self.n:,} examples)"
 
-# %% ../nbs/inputs.ipynb #cf1f8645
+# %% ../nbs/inputs.ipynb #7bd8fc5e
 _Coded = namedtuple("_Coded", "values codes") # distinct values, sorted; (N,) int32 positions among them, -1 for a missing one
 
 
@@ -90,8 +90,9 @@ def _coded(source, name):
         series = series.fill_nan(None)
         odd = series.filter(series != series.floor())
         if len(odd):
-            raise ValueError(f"{source.name}: `{name}` holds fractions ({few(odd.head(3).to_list(), len(odd))}): answers are whole numbers "
-                             "or text; scores belong into a column `score`, probabilities into `prob_<class>`")
+            told = few(odd.head(3).to_list(), len(odd))
+            raise ValueError(f"{source.name}: `{name}` holds fractions ({told}): answers are whole numbers or text; "
+                             "scores belong into a column `score`, probabilities into `prob_<class>`")
     if not (kind.is_numeric() or kind in (pl.Boolean, pl.Null)):
         raise ValueError(f"{source.name}: `{name}` holds {kind}, which is neither a number nor text")
     missing = series.is_null() if series.null_count() else None
@@ -132,7 +133,7 @@ def _coded_text(series, cells):
         place, order = np.maximum(place, 0) - 1, order[1:]
     return _Coded([values[i] for i in order], place[series.to_physical().fill_null(len(place) - 1).to_numpy()])
 
-# %% ../nbs/inputs.ipynb #55a9f803
+# %% ../nbs/inputs.ipynb #c3c09cb0
 def _one_kind(parts, old, new):
     "All coded columns with values of one kind, by (side, field). Raises ValueError where numbers meet text."
     sides = {"old": old, "new": new}
@@ -141,8 +142,8 @@ def _one_kind(parts, old, new):
         parts = parts | {key: _sorted_values(parts[key], [int(value) for value in parts[key].values]) for key in loose}
     text = any(_is_text(part) for part in parts.values())
     if old.width and new.width and old.width != new.width and not (old.classes and new.classes):
-        raise ValueError(f"{old.name} has {old.width} classes and {new.name} has {new.width}: name the columns of the logits in both, "
-                         "or add the column `prediction`")
+        raise ValueError(f"{old.name} has {old.width} classes and {new.name} has {new.width}: "
+                         "name the columns of the logits in both, or add the column `prediction`")
     if text or old.classes and new.classes:
         parts = {key: _named(part, sides[key[0]], key[1]) for key, part in parts.items()}
     first = {_is_text(part): (key, part) for key, part in reversed(parts.items()) if part.values}
@@ -176,7 +177,7 @@ def _sorted_values(part, values):
     place[order], place[-1] = np.arange(len(values)), -1
     return _Coded([values[i] for i in order], place[part.codes])
 
-# %% ../nbs/inputs.ipynb #7aa41cdd
+# %% ../nbs/inputs.ipynb #4fc17b84
 def _answers(old, new, rows):
     "answers, label, old, new for a Pair, if there are labels; and notes. Raises ValueError for missing answers and other labels."
     sides = {"old": (old, rows.old), "new": (new, rows.new)}
@@ -222,7 +223,7 @@ def _refuse_other_labels(answers, before, after, old, rows):
         ids = few(old.ids(_taken(other[:3], rows)), len(other))
         raise ValueError(f"labels differ for ids {ids} (old {told[0]}; new {told[1]}): both must be judged by the same truth")
 
-# %% ../nbs/inputs.ipynb #04bb9b68
+# %% ../nbs/inputs.ipynb #87154abf
 def _scores(old, new, rows):
     "old_score and new_score for a Pair, empty where one of them has none. Raises ValueError for missing ones."
     import polars as pl
@@ -240,7 +241,7 @@ def _scores(old, new, rows):
         _refuse(~np.isfinite(scores[f"{side}_score"]), source, own, "scores missing or not finite")
     return scores
 
-# %% ../nbs/inputs.ipynb #42c956bb
+# %% ../nbs/inputs.ipynb #e2a84e7f
 def _values(series, cells):
     "A column as numbers, truth values or text (an array of objects); cells of a csv are numbers if all of them are."
     import polars as pl
@@ -297,7 +298,7 @@ def _chosen(columns, wanted, where):
         raise ValueError(f"there is no further column {absent[0]!r} in {where} ({found(columns, absent[0])})")
     return {name: columns[name] for name in wanted}
 
-# %% ../nbs/inputs.ipynb #66bc31de
+# %% ../nbs/inputs.ipynb #579a8d11
 def _details(old, new, rows, apart):
     "A function from positions to what the sources hold of these examples: id, texts, further columns."
     def details(positions):
@@ -316,7 +317,7 @@ def _details(old, new, rows, apart):
 
     return details
 
-# %% ../nbs/inputs.ipynb #4ff9ae69
+# %% ../nbs/inputs.ipynb #a6e17554
 def _joined(old, new, on_missing, columns=None, names=None):
     "The Pair of two sources."
     import polars as pl
@@ -351,7 +352,7 @@ def _check_on_missing(on_missing):
     if on_missing not in ("error", "drop"):
         raise ValueError(f"on_missing is \"error\" or \"drop\", not {on_missing!r}")
 
-# %% ../nbs/inputs.ipynb #52d75d3b
+# %% ../nbs/inputs.ipynb #e93d9fe6
 def read_pair(
     old, new,           # paths: .parquet, .csv, .jsonl, or files or folders of lm-evaluation-harness samples
     on_missing="error", # "drop" compares what both have and counts the rest
@@ -400,7 +401,7 @@ def _check_rename(rename, paths, sources):
             files = " or ".join(source.name for source in sources)
             raise ValueError(f"there is no column {name!r}, to be read as `{here}`, in {files} ({found(there, name)})")
 
-# %% ../nbs/inputs.ipynb #1d709b38
+# %% ../nbs/inputs.ipynb #33eb65eb
 def read_columns(
     path,         # .parquet, .csv or .jsonl
     old, new,     # names of the columns with the two models' answers
@@ -431,7 +432,7 @@ def _one_of_two(table, own, other):
     question = {"input": "text"} if "text" in table.schema and "text" not in (own, other) and "input" not in names else {}
     return renamed(table, names | question | {"prediction": own})
 
-# %% ../nbs/inputs.ipynb #9fad6431
+# %% ../nbs/inputs.ipynb #e4717f4a
 def _of_samples(old, new, on_missing, wanted, names):
     "The Pair of two runs of the harness."
     fields = join_samples(read_samples(old), read_samples(new), on_missing)

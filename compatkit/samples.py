@@ -5,20 +5,20 @@
 # %% auto #0
 __all__ = ['Samples', 'holds_samples', 'read_samples', 'join_samples']
 
-# %% ../nbs/samples.ipynb #59e67a6c
+# %% ../nbs/samples.ipynb #40c39f83
 import json
 import re
 from collections import namedtuple
 from math import isfinite
 
-# %% ../nbs/samples.ipynb #52bf4ec2
+# %% ../nbs/samples.ipynb #c2074447
 import numpy as np
 
-# %% ../nbs/samples.ipynb #6b8990d4
+# %% ../nbs/samples.ipynb #40f9d1de
 from .predictions import checked_file, few, found, json_objects, right_choice
 
-# %% ../nbs/samples.ipynb #94925262
-Samples = namedtuple("Samples", "name by_key less notes") # (task, document, filter) -> object; {(task, metric) to be turned}; text
+# %% ../nbs/samples.ipynb #57f1b0bf
+Samples = namedtuple("Samples", "name by_key less notes") # (task, document, filter) -> object; {(task, metric)} where less is better
 _FILE = re.compile(r"samples_(.+?)(?:_(\d{4}-\d\d-\d\dT[\d:.\-]+))?\.jsonl")
 
 
@@ -58,7 +58,7 @@ def read_samples(
     "The newest run of every task there. Raises ValueError for what is no sample or stands twice."
     if not holds_samples(path):
         with checked_file(path):
-            raise ValueError("this file holds no samples of the lm-evaluation-harness, and the other side does: both must be of one kind")
+            raise ValueError("this file holds no samples of the lm-evaluation-harness, the other side does: both must be of one kind")
     files, notes = _newest_files(path)
     by_key, less = {}, set()
     for task, file in files.items():
@@ -98,7 +98,7 @@ def _less_is_better(file, task):
         raise ValueError(f"{results.name}: {error}") from error
     return [metric for metric, more in told.items() if more is False and metric != "perplexity"]
 
-# %% ../nbs/samples.ipynb #28b2ddc0
+# %% ../nbs/samples.ipynb #885f051b
 _HASHES = {"doc_hash": "other documents: another version of the task or of its data", "target_hash": "other right answers",
            "prompt_hash": "other prompts: other few-shot examples, instructions or chat template"}
 
@@ -132,7 +132,7 @@ def _check_hashes(old, new, shared):
         absent += [f"`{name}`"] if any(not (one and two) for _, one, two in pairs) else []
     return [f"Whether both were asked the same cannot be checked everywhere: {', '.join(absent)} missing."] if absent else []
 
-# %% ../nbs/samples.ipynb #ecbd4574
+# %% ../nbs/samples.ipynb #bbf6600b
 def _choice(sample, metric):
     "The number of the choice that a metric of multiple choice takes."
     likelihood = np.array([float(value) for value, _ in sample["filtered_resps"]])
@@ -175,7 +175,7 @@ def _judged(old, new, metric, good):
              for one, two, first, second in zip(before, after, old, new)]
     return [["right"] * len(old), before, after]
 
-# %% ../nbs/samples.ipynb #a7bea514
+# %% ../nbs/samples.ipynb #654b1165
 _Block = namedtuple("_Block", "name keys answers scores") # answers: three lists of text, or None; scores: two of numbers, or None
 
 
@@ -211,7 +211,7 @@ def _blocks(old, new, shared):
         raise ValueError(f"there is nothing to compare: {' '.join(notes) or 'the samples hold no metric.'}")
     return blocks, notes
 
-# %% ../nbs/samples.ipynb #848b5777
+# %% ../nbs/samples.ipynb #a0f6a785
 def join_samples(
     old, new,           # Samples
     on_missing="error", # "drop" leaves out and counts what only one of them has
@@ -244,7 +244,8 @@ def _codes(blocks):
     lists = {name: _end_to_end(blocks, "answers", place, None) for place, name in enumerate(("label", "old", "new"))}
     answers = tuple(sorted(set().union(*lists.values()) - {None}))
     number = {answer: code for code, answer in enumerate(answers)} | {None: -1}
-    return {"answers": answers} | {name: np.array([number[value] for value in values], dtype=np.int32) for name, values in lists.items()}
+    codes = {name: np.array([number[value] for value in values], dtype=np.int32) for name, values in lists.items()}
+    return {"answers": answers} | codes
 
 
 def _scores(blocks):

@@ -5,18 +5,18 @@
 # %% auto #0
 __all__ = ['KNOWN', 'Source', 'predictions_source', 'read_table', 'has_column', 'read_source', 'numbered', 'renamed']
 
-# %% ../nbs/sources.ipynb #4dfd12dd
+# %% ../nbs/sources.ipynb #c3f179d7
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-# %% ../nbs/sources.ipynb #f86cf61e
+# %% ../nbs/sources.ipynb #ea12f82a
 import numpy as np
 
-# %% ../nbs/sources.ipynb #c44c597d
+# %% ../nbs/sources.ipynb #492524f7
 from .predictions import Predictions, check_columns, checked_file, csv_header, csv_names, house_names, json_objects
 
-# %% ../nbs/sources.ipynb #2eb32b4d
+# %% ../nbs/sources.ipynb #3bed742f
 KNOWN = ("id", "label", "prediction", "logits", "probabilities", "classes", "score", "text") # columns with a meaning here
 _ROW, _HASH = "\0row", "\0hash" # no column is called that
 
@@ -105,7 +105,7 @@ def _select(frame, names):
 _PLAINLY = {"invalid utf-8 sequence": "invalid UTF8", "found more fields than defined in 'Schema'":
             "a row has more cells than the header: put quotes around text that holds a comma"}
 
-# %% ../nbs/sources.ipynb #042ec7ed
+# %% ../nbs/sources.ipynb #3c498d17
 def _of_parquet(path, rename):
     import polars as pl
     frame = pl.scan_parquet(path, hive_partitioning=False, glob=False)
@@ -162,7 +162,7 @@ def predictions_source(
     lists = {key: values.tolist() for key, values in fields.items() if values is not None}
     return _of_lists(name, lists, predictions.classes, width)
 
-# %% ../nbs/sources.ipynb #79620451
+# %% ../nbs/sources.ipynb #bcf1773f
 def read_table(
     path,   # Path: .parquet, .csv or .jsonl
     rename, # column name in the file -> name here
@@ -212,7 +212,7 @@ def _unchanged(source, path):
 
     return replace(source, read=read)
 
-# %% ../nbs/sources.ipynb #82379f3e
+# %% ../nbs/sources.ipynb #d8af90f3
 def numbered(
     source, # Source without ids
 ):
