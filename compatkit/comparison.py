@@ -60,7 +60,8 @@ def paired_gain_interval(
                          "at least 0 and fit into the examples, the level must lie between 0 and 1")
     limit, estimate = _normal(level), (positive - negative) / n
 
-    def end(inside, outside): # halving between a gain that is surely within and one that is surely not
+    def end(inside, outside):
+        "Halving between a gain that is surely within and one that is surely not."
         for _ in range(60):
             middle = (inside + outside) / 2
             if abs(_score_statistic(negative, positive, n, middle)) <= limit:

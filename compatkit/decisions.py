@@ -308,8 +308,25 @@ def load_json(
     return content
 
 # %% ../nbs/decisions.ipynb #7621c5fa
+class _Posterior:
+    "What can be fitted, saved and read again; the kind in the file is the name of the class."
+
+    def to_dict(self):
+        "Plain values for JSON."
+        return {"kind": type(self).__name__.lower(), **asdict(self)}
+
+    def save(self, path):
+        "Writes JSON. Returns the path."
+        return save_json(self.to_dict(), path)
+
+    @classmethod
+    def load(cls, path):
+        "Reads what `save` wrote. Raises ValueError for anything else."
+        return posterior_of(load_json(path, cls.__name__.lower()))
+
+
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(_Posterior):
     "A temperature for one model's logits."
     temperature: float
     fitted_on: tuple = field(default=(), repr=False) # short hashes of the ids it was fitted on
@@ -326,18 +343,6 @@ class Calibration:
         "q, as every posterior gives it: here the new model's calibrated predictions."
         return self.apply(new)
 
-    def to_dict(self):
-        return {"kind": "calibration", **asdict(self)}
-
-    def save(self, path):
-        "Writes JSON. Returns the path."
-        return save_json(self.to_dict(), path)
-
-    @classmethod
-    def load(cls, path):
-        "Reads what `save` wrote. Raises ValueError for anything else."
-        return posterior_of(load_json(path, "calibration"))
-
 
 def calibrate(
     predictions, # Predictions with logits
@@ -349,7 +354,7 @@ def calibrate(
 
 # %% ../nbs/decisions.ipynb #31f4cbee
 @dataclass(frozen=True)
-class Pool:
+class Pool(_Posterior):
     "Exponents of the old and the new model's probabilities in their product."
     old: float
     new: float
@@ -366,18 +371,6 @@ class Pool:
         return Predictions(old.id, old.label, logits=self.old * first + self.new * second, classes=new.classes)
 
     posterior = apply
-
-    def to_dict(self):
-        return {"kind": "pool", **asdict(self)}
-
-    def save(self, path):
-        "Writes JSON. Returns the path."
-        return save_json(self.to_dict(), path)
-
-    @classmethod
-    def load(cls, path):
-        "Reads what `save` wrote. Raises ValueError for anything else."
-        return posterior_of(load_json(path, "pool"))
 
 
 def _log_probabilities(old, new):

@@ -226,7 +226,7 @@ class Comparison:
         "Writes the page, and the flips beyond `most` as csv. Returns the paths."
         from compatkit.page import render
         path = Path(path)
-        rows, left_out = _flip_rows(self.pair)[0], 0
+        rows, _ = _flip_rows(self.pair)
         beside = path.with_name(f"{path.stem}-flips.csv")
         left_out = max(len(rows) - most, 0)
         page = render(self.summary, rows[:most], rows_left_out=left_out, csv_name=beside.name if left_out else None)

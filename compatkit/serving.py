@@ -29,6 +29,7 @@ from compatkit.predictions import (
     over_classes,
 )
 from .runs import with_labels
+from .sources import KNOWN
 
 # %% ../nbs/serving.ipynb #9a1a3c89
 @dataclass(frozen=True)
@@ -373,14 +374,11 @@ def labelled_examples(
         fields = _fields(path)
         if missing := [name for name in ("id", "label") if name not in fields]:
             raise ValueError(f"the column(s) {missing} are missing (found: {', '.join(fields)})")
-        further = [name for name in fields if name not in _KNOWN and not name.startswith(("logit_", "prob_"))]
+        further = [name for name in fields if name not in KNOWN and not name.startswith(("logit_", "prob_"))]
         labels = Predictions(fields["id"], fields["label"], columns={name: fields[name] for name in further})
         if labels.label.dtype.kind == "O" or not len(labels):
             raise ValueError("labels are missing: give one per example, and at least one")
         return align(labels, labels)[0] # refuses repeated ids
-
-
-_KNOWN = ("id", "label", "prediction", "logits", "probabilities", "classes", "score", "text")
 
 
 def _fields(path):

@@ -21,9 +21,9 @@ METHODS = {"gated_fusion", "decisions"}  # those that papermill runs; a new meth
 LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
 FLOORS = [
     {"predictions", "hub", "policy", "sections"},
-    {"data", "models", "fisher", "runs", "sources", "samples", "slices", "joins"},
-    {"training", "language", "metrics", "inputs"},
-    {"distillation", "regularizers", "bcwi", "gated_fusion", "muscle", "ensembles", "decisions", "results", "comparison", "page", "versions"},
+    {"data", "models", "images", "fisher", "checkpoints", "questions", "runs", "sources", "samples", "slices", "joins"},
+    {"training", "language", "updates", "metrics", "inputs"},
+    {"distillation", "regularizers", "bcwi", "rebasin", "gated_fusion", "muscle", "ensembles", "decisions", "results", "comparison", "page", "versions"},
     {"upgrades", "tables", "report", "serving"},
     {"cli"},
 ]
