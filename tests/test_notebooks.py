@@ -23,7 +23,7 @@ FLOORS = [
     {"predictions", "hub", "policy", "sections"},
     {"data", "models", "images", "fisher", "checkpoints", "questions", "runs", "sources", "samples", "slices", "joins"},
     {"training", "language", "updates", "metrics", "inputs"},
-    {"distillation", "regularizers", "bcwi", "rebasin", "gated_fusion", "muscle", "ensembles", "decisions", "results", "comparison", "page", "versions"},
+    {"recipes", "distillation", "regularizers", "bcwi", "rebasin", "gated_fusion", "muscle", "ensembles", "decisions", "results", "comparison", "page", "versions"},
     {"upgrades", "tables", "report", "serving"},
     {"cli"},
 ]
