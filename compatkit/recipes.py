@@ -33,6 +33,11 @@ MINI = {  # (layers, epochs) of the old and the new small encoder (None: all 6),
 MINI_TRAIN = {"sst2": 20_000}  # a fixed part of the training split, so that a run takes minutes
 
 # %% ../nbs/recipes.ipynb #8648b98d
+def _of(table: dict, task: Task, otherwise):
+    """The table's entry for a task; a file of one's own has none, whatever its name."""
+    return otherwise if task.source == "file" else table.get(task.name, otherwise)
+
+
 def at_scale(
     task: Task,
     scale: str,  # smoke, mini or paper
@@ -91,11 +96,6 @@ def upgrade_recipes(
         sizes = _of(MINI, task, ((3, 3), (None, 3)))
         old, new = (pretrained(folder, name, 1e-4, 32, epochs, layers, 96, max_steps) for layers, epochs in sizes)
     return (Recipe("linear") if upgrade == "b" else old), new
-
-
-def _of(table: dict, task: Task, otherwise):
-    """The table's entry for a task; a file of one's own has none, whatever its name."""
-    return otherwise if task.source == "file" else table.get(task.name, otherwise)
 
 # %% ../nbs/recipes.ipynb #1f8a531b
 @dataclass(frozen=True)
