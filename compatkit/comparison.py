@@ -29,8 +29,8 @@ def _normal(level):
     "How many standard errors an interval of this level reaches."
     if level == LEVEL:
         return 1.959963984540054
-    from scipy.special import ndtri
-    return float(ndtri((1 + level) / 2))
+    from statistics import NormalDist
+    return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def _score_statistic(

@@ -15,6 +15,7 @@ from operator import index
 
 import numpy as np
 
+from .binomial import at_least, share_for
 from .predictions import align, log_softmax
 
 # %% ../nbs/metrics.ipynb #a4c18757
@@ -183,9 +184,7 @@ def _relative_nfr(
 # %% ../nbs/metrics.ipynb #f9b377a4
 def _mcnemar(negative, positive):
     "Two-sided exact binomial p; 1 without flips."
-    from scipy.special import bdtr
-    total, fewer = negative + positive, min(negative, positive)
-    return 1. if negative == positive else float(min(1., 2 * bdtr(fewer, total, .5)))
+    return 1. if negative == positive else min(1., 2 * at_least(max(negative, positive), negative + positive, .5))
 
 # %% ../nbs/metrics.ipynb #1ffa29b8
 def clopper_pearson(
@@ -194,13 +193,12 @@ def clopper_pearson(
     level=.95, # between 0 and 1
 ):
     "Lower and upper end of the exact binomial interval; (0, 1) without trials."
-    from scipy.special import betaincinv
     if not 0 < level < 1:
         raise ValueError(f"the level must lie between 0 and 1, not {level}: write .95 for 95 %")
-    tail = (1 - level) / 2
-    low = betaincinv(part, whole - part + 1, tail) if part > 0 else 0.
-    high = betaincinv(part + 1, whole - part, 1 - tail) if part < whole else 1.
-    return float(low), float(high)
+    part, whole, tail = index(part), index(whole), (1 - level) / 2
+    low = share_for(part, whole, tail) if part > 0 else 0.
+    high = 1 - share_for(whole - part, whole, tail) if part < whole else 1.
+    return low, high
 
 
 def _interval(counts, name, level):

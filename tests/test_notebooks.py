@@ -20,14 +20,14 @@ WITHOUT_MODULE = {"index", "benchmarks", "landscape"}
 METHODS = {"gated_fusion", "decisions"}  # those that papermill runs; a new method notebook is added here
 LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
 FLOORS = [
-    {"predictions", "hub", "policy", "sections"},
+    {"predictions", "hub", "policy", "sections", "binomial"},
     {"data", "models", "images", "fisher", "checkpoints", "questions", "runs", "sources", "samples", "slices", "joins"},
     {"training", "language", "updates", "metrics", "inputs"},
     {"recipes", "distillation", "regularizers", "bcwi", "rebasin", "gated_fusion", "muscle", "ensembles", "decisions", "results", "comparison", "page", "versions"},
     {"upgrades", "tables", "report", "serving"},
     {"cli"},
 ]
-LIGHT = {"predictions", "runs", "metrics", "ensembles", "decisions", "results", "cli", "policy", "sections", "slices", "sources", "samples", "joins"}  # never import torch
+LIGHT = {"predictions", "runs", "metrics", "ensembles", "decisions", "results", "cli", "policy", "sections", "slices", "sources", "samples", "joins", "binomial"}  # never import torch
 LIGHT |= {"inputs", "comparison", "page", "versions", "report", "serving"}
 MODULES = {path.stem for path in (ROOT / "compatkit").glob("*.py") if not path.stem.startswith("_")}
 
