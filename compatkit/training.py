@@ -4,15 +4,18 @@
 
 # %% auto #0
 __all__ = ['Treatment', 'old_rows', 'check_old_logits', 'TextRows', 'encode', 'collator', 'LengthGroupedSampler',
-           'TreatmentTrainer', 'resolve_precision', 'FineTuned', 'fine_tune', 'outputs', 'predict', 'Recipe', 'build',
-           'encoded', 'training_code', 'save_weights', 'load_weights', 'keep_predictions', 'identity', 'train_once',
-           'out_of_fold']
+           'TreatmentTrainer', 'resolve_precision', 'FineTuned', 'fine_tune', 'outputs', 'predict', 'Recipe',
+           'stepped_rate', 'build', 'encoded', 'training_rows', 'WithOldModel', 'training_code', 'save_weights',
+           'load_weights', 'keep_predictions', 'identity', 'train_once', 'out_of_fold']
 
-# %% ../nbs/training.ipynb #85e0fa2c
+# %% ../nbs/training.ipynb #1ae353cd
+import hashlib
 import math
+import os
 import tempfile
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -22,13 +25,16 @@ import numpy as np
 import torch
 from accelerate.utils import RNGType, synchronize_rng_state
 from torch.nn import functional as F
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import Trainer, TrainerCallback, TrainingArguments, trainer_pt_utils
 from transformers.trainer_callback import PrinterCallback
 
-# %% ../nbs/training.ipynb #0dfe8cc9
-from .data import Task, hash_order
+# %% ../nbs/training.ipynb #02cf5ce0
+from .data import Task, hash_order, image_files
+from .images import ImageRows, Preparation, channel_statistics, channels_of, pixel_code, read_images
 from .models import LinearTextClassifier, depth_of, small_classifier, text_classifier, train_tokenizer, weights_fingerprint, word_pieces
-from .predictions import Predictions
+from .models import image_classifier, image_normalization, model_folder, resnet_classifier
+from .predictions import Predictions, mean_logits
 from .runs import Run, code_fingerprint, run_once
 
 # %% ../nbs/training.ipynb #3673bd63
@@ -308,14 +314,27 @@ def outputs(
     collate = collator(data, None if old is None else old_rows(old, data.ids, data.labels))
     order = np.argsort(data.lengths, kind="stable") if data.lengths is not None else np.arange(len(data))
     parts = {name: [] for name in names}
-    for start in range(0, len(order), batch_size):
-        batch = collate([data[int(row)] for row in order[start : start + batch_size]])
+    for batch in _batches(data, order, batch_size, collate):
         del batch["labels"]
         output = model(**{name: tensor.to(device) for name, tensor in batch.items()})
         for name, values in parts.items():
             values.append(output[name].float().cpu().numpy())
     back = np.argsort(order, kind="stable")
     return {name: np.concatenate(values)[back] for name, values in parts.items()}
+
+# %% ../nbs/training.ipynb #079a4ae2
+def _batches(data, order: np.ndarray, batch_size: int, collate: Callable) -> Iterable:
+    """The examples in this order; images that are still files are decoded by workers."""
+    parts = [order[start : start + batch_size].tolist() for start in range(0, len(order), batch_size)]
+    if not getattr(data, "lazy", False):
+        return (collate([data[row] for row in part]) for part in parts)
+    unshared = torch.Generator()  # a loader draws a seed for its workers: not from the generator that trains
+    return torch.utils.data.DataLoader(data, batch_sampler=parts, collate_fn=collate, num_workers=_workers(), generator=unshared)
+
+
+def _workers() -> int:
+    """How many processes decode images: one a core, at most eight."""
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 # %% ../nbs/training.ipynb #0337fac5
 def predict(
@@ -330,10 +349,24 @@ def predict(
     logits = outputs(model, data, old=old, **options)["logits"]
     return Predictions(id=np.asarray(data.ids), label=np.asarray(data.labels), logits=logits, classes=classes)
 
-# %% ../nbs/training.ipynb #ff707299
+# %% ../nbs/training.ipynb #7c058775
+_OPTIMIZERS, _SCHEDULES = ("adamw", "sgd"), ("linear", "cosine", "constant", "step")
+_OF_TEXTS = ("layers", "width", "vocabulary", "max_length")
+_OF_RESNETS = ("stem", "widths", "depths", "block")
+_OF_IMAGES = ("side", "crop", "enlarge", "padding", "mirrored")
+_NOT_READ = {  # the fields that a kind of model does not read, and that do not tell its runs apart
+    "small": ("name", *_OF_RESNETS, *_OF_IMAGES), "encoder": ("width", "vocabulary", *_OF_RESNETS, *_OF_IMAGES), "linear": (),
+    "resnet": ("name", *_OF_TEXTS), "image": ("name", *_OF_TEXTS, *_OF_RESNETS),
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is made and trained; `model` is "small" (from a config), "linear" (TF-IDF), or "encoder" (pretrained)."""
+    """How a model is made and trained.
+
+    `model` is, for texts, "small" (from a config), "linear" (TF-IDF) or "encoder" (pretrained); for images "resnet" (from a config)
+    or "image" (pretrained).
+    """
 
     model: str = "small"
     name: str = ""  # the encoder's name for tables
@@ -349,23 +382,80 @@ class Recipe:
     warmup: float = 0.1  # share of the steps
     precision: str = "auto"
     max_steps: int = -1  # stop after so many optimizer steps; -1: never (a trial of the wiring sets 2)
+    stem: int = 16  # a ResNet's channels after the first convolution
+    widths: tuple = (16, 32, 64)  # a ResNet's channels, stage by stage
+    depths: tuple = (1, 1, 1)  # a ResNet's layers, stage by stage
+    block: str = "basic"  # a ResNet's layers: basic or bottleneck
+    side: int = 0  # images: pixels of the square to which they are scaled; 0: as they are
+    crop: int = 0  # images: pixels of the square that the model sees; 0: all
+    enlarge: int = 1  # images: how often a pixel is repeated in both directions
+    padding: int = 0  # images, training only: black pixels around, out of which a window is cut
+    mirrored: bool = False  # images, training only: half of them are flipped
+    optimizer: str = "adamw"  # or sgd
+    momentum: float = 0.9  # of sgd
+    schedule: str = "linear"  # linear or cosine to 0, constant, or step: a tenth every step_epochs
+    step_epochs: int = 30
+    clip: float = 1.0  # largest norm of the gradient; 0: any
+
+    def __post_init__(self):
+        for name, value, valid in (("model", self.model, _NOT_READ), ("optimizer", self.optimizer, _OPTIMIZERS), ("schedule", self.schedule, _SCHEDULES)):
+            if value not in valid:
+                raise ValueError(f"{name} {value!r} is not one of {', '.join(valid)}")
+
+    @property
+    def of_images(self) -> bool:
+        """Whether its model reads images."""
+        return self.model in ("resnet", "image")
 
     def identity(self) -> dict:
-        """The recipe as it enters a run's configuration."""
+        """The recipe as it enters a run's configuration; fields that came later are in it only where they are used."""
         if self.model == "linear":
             return {"model": "linear"}
         content = asdict(self) | {"precision": resolve_precision(self.precision)}
         folder = content.pop("folder")
-        unused = ("width", "vocabulary") if self.model == "encoder" else ("name",)
-        content = {key: value for key, value in content.items() if key not in unused}
-        return content | ({"weights": weights_fingerprint(folder)} if self.model == "encoder" else {})
+        usual = {field.name: field.default for field in fields(self)}
+        later = [name for name in ("optimizer", "schedule", "clip") if content[name] == usual[name]]
+        later += ["momentum"] * (self.optimizer != "sgd") + ["step_epochs"] * (self.schedule != "step")
+        content = {key: value for key, value in content.items() if key not in (*_NOT_READ[self.model], *later)}
+        folder = str(model_folder(folder)) if self.model == "image" else folder  # an id on the hub is a folder too
+        return content | ({"weights": weights_fingerprint(folder)} if self.model in ("encoder", "image") else {})
 
     def arguments(self) -> dict:
         """The recipe's part of transformers.TrainingArguments."""
-        return {
+        given = {
             "num_train_epochs": self.epochs, "learning_rate": self.learning_rate, "weight_decay": self.weight_decay,
             "per_device_train_batch_size": self.batch_size, "warmup_steps": self.warmup, "max_steps": self.max_steps,
         }  # fmt: skip
+        given |= {"optim": "sgd", "optim_args": f"momentum={self.momentum}"} if self.optimizer == "sgd" else {}
+        steady = "constant_with_warmup"  # for steps too: stepped_rate lowers it
+        given |= {} if self.schedule == "linear" else {"lr_scheduler_type": {"cosine": "cosine"}.get(self.schedule, steady)}
+        return given | ({} if self.clip == 1.0 else {"max_grad_norm": self.clip})
+
+# %% ../nbs/training.ipynb #687753d2
+@contextmanager
+def stepped_rate(
+    recipe: Recipe,
+    count: int,  # number of training examples
+):
+    """While it lasts, a recipe with the schedule "step" trains with a tenth of the rate after every step_epochs epochs."""
+    if recipe.schedule != "step":
+        yield
+        return
+    processes = int(os.environ.get("WORLD_SIZE", 0)) or max(1, torch.cuda.device_count())
+    steps_of_epoch, done = math.ceil(count / (recipe.batch_size * processes)), 0
+
+    def lower(optimizer, arguments, options):
+        """Before a step; the scheduler has set the rate anew since the last."""
+        nonlocal done
+        for group in optimizer.param_groups:
+            group["lr"] *= 0.1 ** (done // steps_of_epoch // recipe.step_epochs)
+        done += 1
+
+    handle = register_optimizer_step_pre_hook(lower)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 # %% ../nbs/training.ipynb #eed65ebe
 _TOKENIZERS, _ENCODED = {}, {}  # per process: a tokenizer or an encoded task is made once
@@ -376,7 +466,10 @@ def build(
     task: Task,
     seed: int,  # of the new weights
 ):
-    """(model, tokenizer) of a recipe for a task, before any training."""
+    """(model, tokenizer) of a recipe for a task, before any training; for images (model, Preparation)."""
+    _check_kind(recipe, task)
+    if recipe.of_images:
+        return _build_for_images(recipe, task, seed)
     if recipe.model == "encoder":
         if (recipe.layers or 0) > depth_of(recipe.folder):
             raise ValueError(f"{recipe.folder} has {depth_of(recipe.folder)} layers, not {recipe.layers}: the others would be random")
@@ -397,10 +490,138 @@ def encoded(
     split: str,  # "train", "selection" or "test"
 ):
     """One split of a task, encoded for a recipe; kept for the next call."""
+    if isinstance(tokenizer, Preparation):
+        rows = getattr(task, split)
+        return ImageRows(rows["id"][:], rows["label"][:], _images(task, split, tokenizer.channels, tokenizer.side), tokenizer)
     key = (task.fingerprint, split, recipe.folder, recipe.vocabulary, recipe.max_length)
     if key not in _ENCODED:
         _ENCODED[key] = encode(getattr(task, split), tokenizer, task.text_fields, recipe.max_length)
     return _ENCODED[key]
+
+# %% ../nbs/training.ipynb #525e41d1
+def _check_kind(recipe: Recipe, task: Task) -> None:
+    """ValueError if the recipe's model reads texts and the task has images, or the other way round."""
+    if recipe.of_images != bool(task.image_field):
+        has, reads = ("images", "texts") if task.image_field else ("texts", "images")
+        fitting = "resnet or image" if task.image_field else "small, encoder or linear"
+        raise ValueError(f"the task {task.title!r} has {has}, a recipe of the model {recipe.model!r} reads {reads}; models for {has}: {fitting}")
+
+
+def _build_for_images(recipe: Recipe, task: Task, seed: int) -> tuple:
+    """(model, Preparation)."""
+    if recipe.model == "image":
+        model = image_classifier(recipe.folder, task.classes, seed)
+        channels = getattr(model.config, "num_channels", 3)
+        scale = image_normalization(recipe.folder)
+    else:
+        channels, scale = channels_of(image_files(task.train, task.image_field), task.train["id"][:]), None
+        model = resnet_classifier(task.classes, seed, channels, recipe.stem, recipe.widths, recipe.depths, recipe.block)
+    mean, std = scale or channel_statistics(_images(task, "train", channels, recipe.side))
+    preparation = Preparation(channels, recipe.side, recipe.crop, recipe.enlarge, mean, std)
+    model.config.preparation = asdict(preparation)
+    return model, preparation
+
+
+def _images(task: Task, split: str, channels: int, side: int):
+    """The split's decoded images; kept for the next call."""
+    key = (task.fingerprint, split, "images", channels, side)
+    if key not in _ENCODED:
+        rows = getattr(task, split)
+        _ENCODED[key] = read_images(image_files(rows, task.image_field), rows["id"][:], channels, side)
+    return _ENCODED[key]
+
+# %% ../nbs/training.ipynb #c540c6aa
+def training_rows(
+    recipe: Recipe,
+    task: Task,
+    tokenizer,  # what build returned beside the model
+    seed: int,  # of crops and flips
+):
+    """The training split as fine_tune takes it: for texts what encoded gives, for images with the recipe's crops and flips."""
+    rows = encoded(recipe, task, tokenizer, "train")
+    return rows.augmented(seed, recipe.mirrored, recipe.padding) if recipe.of_images else rows
+
+
+def _fitted(recipe: Recipe, model, rows, treatment: Treatment | None, seed: int, **options) -> FineTuned:
+    """fine_tune with all that a recipe says."""
+    options |= {"dataloader_num_workers": _workers()} if getattr(rows, "lazy", False) else {}
+    if recipe.of_images and int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        options["accelerator_config"] = {"use_seedable_sampler": False}  # else accelerate tells the sampler the epoch, and not the images
+    left_over = recipe.of_images and len(rows) % recipe.batch_size == 1  # batch normalisation has nothing to divide one image by
+    options |= {"dataloader_drop_last": True} if left_over else {}
+    with stepped_rate(recipe, len(rows) - left_over):
+        return fine_tune(model, rows, treatment, seed, precision=recipe.precision, progress=False, **recipe.arguments(), **options)
+
+# %% ../nbs/training.ipynb #2712b97f
+class WithOldModel(Treatment):
+    """Another treatment whose old logits are computed at each step, from what the new model sees."""
+
+    def __init__(
+        self,
+        treatment: Treatment,  # what is done with the old logits
+        old_model,  # a classifier, or several whose logits are averaged
+    ):
+        self.treatment = treatment
+        self._models = [old_model] if isinstance(old_model, torch.nn.Module) else list(old_model)
+        if not self._models:
+            raise ValueError("no old model is given: at least one is needed")
+        self.old_weights = [_state_hash(model) for model in self._models]
+        self._logits = None
+
+    def prepare(self, model):
+        """What the inner treatment makes of the model."""
+        return self.treatment.prepare(model)
+
+    def forward(self, model, inputs: dict, old_logits, step: int):
+        """The inner treatment's logits; the old ones are computed first and kept for its loss."""
+        self._logits = self._asked(model, inputs)
+        return self.treatment.forward(model, inputs, self._logits, step)
+
+    def loss(self, logits, label, old_logits=None):
+        """The inner treatment's loss with the logits just computed."""
+        return self.treatment.loss(logits, label, self._logits)
+
+    def penalty(self, model):
+        """The inner treatment's penalty."""
+        return self.treatment.penalty(model)
+
+    def after_step(self, model, learning_rate: float):
+        """The inner treatment's last word."""
+        return self.treatment.after_step(model, learning_rate)
+
+    def trains_with(self) -> tuple:
+        """The inner treatment's class and what it trains with."""
+        return (*[kind for kind in type(self.treatment).__mro__ if kind not in (object, Treatment)], *self.treatment.trains_with(), Preparation)
+
+    def configuration(self) -> dict:
+        """The inner treatment and the old models' weights."""
+        return {"name": "WithOldModel", "treatment": self.treatment.configuration(), "old_weights": self.old_weights}
+
+    @torch.no_grad()
+    def _asked(self, model, inputs: dict):
+        """(N, C_old) logits, the mean over the old models."""
+        device = next(iter(inputs.values())).device
+        given = [self._seen(model, inputs, old) for old in self._models]
+        with torch.autocast(device.type, enabled=False):
+            return torch.stack([old.to(device).eval()(**one).logits.float() for old, one in zip(self._models, given)]).mean(0)
+
+    @staticmethod
+    def _seen(model, inputs: dict, old) -> dict:
+        """The inputs on the old model's own scale."""
+        new, old = (getattr(getattr(one, "module", one).config, "preparation", None) for one in (model, old))
+        if new is None or old is None or "pixel_values" not in inputs:
+            return inputs
+        new, old = (Preparation(**{name: tuple(value) if isinstance(value, list) else value for name, value in one.items()}) for one in (new, old))
+        return inputs | {"pixel_values": new.converted(inputs["pixel_values"], old)}
+
+
+def _state_hash(model) -> str:
+    """SHA-256 of a model's weights by name, first 16 digits."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 # %% ../nbs/training.ipynb #2a5bc4cd
 def training_code(
@@ -411,8 +632,12 @@ def training_code(
     if recipe.model == "linear":
         return code_fingerprint(LinearTextClassifier)[:16]
     classes = [kind for kind in type(treatment or Treatment()).__mro__ if kind is not object]
+    classes += [stepped_rate] if recipe.schedule == "step" else []
     loop = (encode, TextRows, collator, TreatmentTrainer, _Hooks, _arguments, _joined, fine_tune, old_rows)
     made = (text_classifier,) if recipe.model == "encoder" else (small_classifier, train_tokenizer, word_pieces)
+    if recipe.of_images:
+        loop = (*pixel_code(), *loop[2:], _build_for_images, training_rows, _fitted)
+        made = (image_classifier, image_normalization) if recipe.model == "image" else (resnet_classifier,)
     return code_fingerprint(*loop, *made, *classes, *(treatment.trains_with() if treatment else ()))[:16]
 
 # %% ../nbs/training.ipynb #309cf9b4
@@ -470,7 +695,7 @@ def train_once(
     recipe: Recipe,
     seed: int,
     treatment: Treatment | None = None,
-    old: Run | None = None,  # the run whose predictions on the split "train" the treatment uses
+    old: Run | Sequence[Run] | None = None,  # the run whose predictions on the split "train" the treatment uses; of several the mean
     splits: tuple = ("selection", "test"),  # predicted and kept; an old model needs "train" too
     keep_epochs: tuple = (),  # epochs after which the weights are kept
     home=None,  # where runs live
@@ -482,19 +707,20 @@ def train_once(
         if recipe.model == "linear":
             return _fit_linear(task, splits, folder)
         model, tokenizer = build(recipe, task, seed)
-        trained = fine_tune(
-            model, encoded(recipe, task, tokenizer, "train"), treatment, seed, precision=recipe.precision, progress=False,
-            old=old and old.predictions("train"), on_epoch=_keeper(keep_epochs, folder), **recipe.arguments(),
-        )  # fmt: skip
+        answers_of_old = mean_logits([run.predictions("train") for run in olds]) if len(olds) > 1 else olds and olds[0].predictions("train")
+        rows = training_rows(recipe, task, tokenizer, seed)
+        trained = _fitted(recipe, model, rows, treatment, seed, old=answers_of_old or None, on_epoch=_keeper(keep_epochs, folder))
         for epoch in keep_epochs if recipe.max_steps > 0 else ():  # a trial of a few steps never sees the end of an epoch
             save_weights(trained.model, folder / f"epoch-{epoch}.safetensors")
         answers = lambda split: predict(trained.model, encoded(recipe, task, tokenizer, split), classes=task.classes)
         return keep_predictions(answers, folder, splits) | {"history": trained.history}
 
+    _check_kind(recipe, task)
+    olds = () if old is None else (old,) if isinstance(old, Run) else tuple(old)
     if recipe.model == "linear" and treatment is not None:
         raise ValueError(f"a linear model takes no treatment: {type(treatment).__name__} cannot train it")
     more = {"splits": sorted(splits), "keep_epochs": sorted(keep_epochs)}
-    return run_once(identity("fine_tune", task, recipe, seed, treatment, (old,), **more), compute, home)
+    return run_once(identity("fine_tune", task, recipe, seed, treatment, olds, **more), compute, home)
 
 # %% ../nbs/training.ipynb #4166079c
 def _keeper(epochs: tuple, folder: Path) -> Callable:
@@ -516,6 +742,7 @@ def out_of_fold(
     home=None,
 ) -> Run:
     """A run whose predictions for the split "train" come from models that have not seen the example."""
+    _check_kind(recipe, task)
     seed = 0 if recipe.model == "linear" else seed  # its runs have one name for all seeds, so they have one content
     order = np.asarray(hash_order(task.train["id"], f"folds {seed}"))
 
@@ -541,6 +768,12 @@ def _answers_of_fold(part: Task, recipe: Recipe, seed: int) -> Predictions:
     if recipe.model == "linear":
         return LinearTextClassifier().fit(part.train, part.text_fields, len(part.classes)).predict(part.selection)
     model, tokenizer = build(recipe, part, seed)
+    if recipe.of_images:
+        trained = _fitted(recipe, model, training_rows(recipe, part, tokenizer, seed), None, seed)
+        answers = predict(trained.model, encoded(recipe, part, tokenizer, "selection"))
+        for key in [key for key in _ENCODED if key[0] == part.fingerprint]:
+            del _ENCODED[key]  # a fold is asked for once
+        return answers
     seen, held = (encode(split, tokenizer, part.text_fields, recipe.max_length) for split in (part.train, part.selection))
     trained = fine_tune(model, seen, None, seed, precision=recipe.precision, progress=False, **recipe.arguments())
     return predict(trained.model, held)

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from datasets import ClassLabel, Dataset, Features, Value
+import tiny
+from datasets import ClassLabel, Dataset, Features, Image, Value
 
 import compatkit.data
-from compatkit.data import EMBEDDED, PYDOC_MODULES, TASKS, cut_splits, example_key, hash_order, load_task
+from compatkit.data import EMBEDDED, PYDOC_MODULES, TASKS, cut_splits, example_key, hash_order, image_files, load_task
 
 ROOT = Path(compatkit.data.__file__).resolve().parent.parent
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -48,6 +50,12 @@ LAYOUT = {
     "clinc": ({"text": TEXT, "intent": ClassLabel(names=["translate", "oos"])}, dict.fromkeys(GLUE, False), "clinc/clinc_oos", SHARD),
 }  # fmt: skip
 SIZES = {"train": 50, "validation": 21, "test": 30}
+NAMED = ClassLabel(names=["cat", "dog", "eel"])
+IMAGES = {  # the image column, the splits, and where the hub's files lie
+    "fashion_mnist": ("image", ("train", "test"), "zalando-datasets/fashion_mnist", "fashion_mnist/{split}-00000-of-00001.parquet"),
+    "cifar10": ("img", ("train", "test"), "uoft-cs/cifar10", "plain_text/{split}-00000-of-00001.parquet"),
+    "tiny_imagenet": ("image", ("train", "validation"), "zh-plus/tiny-imagenet", "data/{split}-00000-of-00001-0a1b.parquet"),
+}
 
 
 def rows_of(name, split, count=None, **changes):
@@ -114,7 +122,7 @@ def alone(monkeypatch, tmp_path):
 # --- the named tasks ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(TASKS))
+@pytest.mark.parametrize("name", sorted(LAYOUT))
 def test_every_task_loads_from_a_local_copy(name, tmp_path):
     copy_of(tmp_path, name)
     task = load_task(name, tmp_path)
@@ -161,11 +169,13 @@ def from_the_hub(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     for name in LAYOUT:
         snapshot_of(home, name)
+    for name in IMAGES:
+        image_snapshot_of(home, name)
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-    return in_another_process(LOAD, *sorted(TASKS), "pydoc", HF_HOME=str(home), PYTHONHASHSEED=seed)
+    return in_another_process(LOAD, *LAYOUT, *IMAGES, "pydoc", "digits", HF_HOME=str(home), PYTHONHASHSEED=seed)
 
 
-@pytest.mark.parametrize("name", sorted(TASKS))
+@pytest.mark.parametrize("name", sorted(LAYOUT))
 def test_every_task_from_the_hub_is_the_one_of_the_local_copy(name, tmp_path, from_the_hub):
     copy_of(tmp_path, name)
     found = dict(from_the_hub[name])
@@ -249,6 +259,233 @@ def test_labels_written_as_names_become_numbers(tmp_path):
         write(tmp_path / "banking77" / f"{split}.parquet", rows, {"text": TEXT, "label": TEXT})
     task = load_task("banking77", tmp_path)
     assert task.classes == ("card", "top_up") and list(task.test["label"]) == [1, 0, 1] * 5
+
+
+# --- images -------------------------------------------------------------------------------------------------------------
+
+
+def images_of(name, split, **changes):
+    "Made-up pictures with the hub's columns."
+    column, splits, *_ = IMAGES[name]
+    made = tiny.pictures(SIZES[split], splits.index(split), split)
+    files = [{"bytes": one, "path": None} for one in image_files(made, "image")]
+    return {column: files, "label": made["label"][:]} | changes
+
+
+def write_images(path, name, rows, kind=None):
+    write(path, rows, {IMAGES[name][0]: kind or Image(), "label": NAMED})
+
+
+def image_copy_of(folder, name):
+    for split in IMAGES[name][1]:
+        write_images(folder / f"{split}.parquet", name, images_of(name, split))
+    return folder
+
+
+def image_snapshot_of(home, name):
+    "The same pictures in the hub's own cache layout; Tiny ImageNet calls its validation split valid."
+    _, splits, repository, pattern = IMAGES[name]
+    place = home / "hub" / f"datasets--{repository.replace('/', '--')}"
+    (place / "refs").mkdir(parents=True)
+    (place / "refs" / "main").write_text(COMMIT)
+    for split in splits:
+        file = pattern.format(split="valid" if split == "validation" else split)
+        write_images(place / "snapshots" / COMMIT / file, name, images_of(name, split))
+
+
+@pytest.mark.parametrize("name", sorted(IMAGES))
+def test_images_load_from_a_local_copy(name, tmp_path):
+    image_copy_of(tmp_path / name, name)
+    task = load_task(name, tmp_path)
+    column, splits, *_ = IMAGES[name]
+    assert (task.name, task.title, task.source, task.text_fields, task.image_field) == (name, name, "folder", (), column)
+    assert task.classes == ("cat", "dog", "eel") and task.test.column_names == ["id", "label", column]
+    assert (len(task.train), len(task.selection)) == (45, 5) and len(task.test) == SIZES[splits[1]]
+    assert {one.split("-")[0] for one in task.test["id"]} == {splits[1]}
+    given = images_of(name, "train")
+    files = image_files(task.train, column)
+    for id, label, file in zip(task.train["id"], task.train["label"], files):
+        number = int(id.removeprefix("train-"))
+        assert file == given[column][number]["bytes"] and label == given["label"][number]
+    assert task.train[0][column].size == (8, 8), "decoded when it is asked for"
+
+
+@pytest.mark.parametrize("name", sorted(IMAGES))
+def test_images_from_the_hub_are_those_of_the_local_copy(name, tmp_path, from_the_hub):
+    image_copy_of(tmp_path / name, name)
+    found = dict(from_the_hub[name])
+    assert found.pop("source") == "hub"
+    assert found == described(load_task(name, tmp_path))
+
+
+@pytest.mark.parametrize("name, folder, words", [("cifar10", "cifar10_jpeg", "JPEG copy"), ("tiny_imagenet", "tiny_imagenet_100", "100 classes")])
+def test_a_changed_copy_says_so_and_is_joined_with_nothing_else(name, folder, words, tmp_path):
+    image_copy_of(tmp_path / folder, name)
+    copy = load_task(name, tmp_path)
+    assert copy.title == f"{name} ({words})" and all(one.startswith(f"{folder}-") for one in copy.test["id"])
+    assert copy.limited(10).title == f"{name} ({words}) (10 train)" and copy.limited(10).limited(5).title == f"{name} ({words}) (5 train)"
+    image_copy_of(tmp_path / name, name)
+    real = load_task(name, tmp_path)  # the set itself goes first
+    assert real.title == name and not set(real.test["id"]) & set(copy.test["id"]) and real.fingerprint != copy.fingerprint
+
+
+def test_tiny_imagenet_is_reported_on_its_validation_set(tmp_path):
+    image_copy_of(tmp_path / "tiny_imagenet", "tiny_imagenet")
+    task = load_task("tiny_imagenet", tmp_path)
+    assert task.rule == "selection: a tenth of train by hash of the id; test: the validation set"
+    assert set(task.selection["id"]) | set(task.train["id"]) == {f"train-{number}" for number in range(50)}
+
+
+def test_the_fingerprint_sees_images(tmp_path):
+    folder = image_copy_of(tmp_path / "fashion_mnist", "fashion_mnist")
+    first = load_task("fashion_mnist", tmp_path).fingerprint
+    assert load_task("fashion_mnist", tmp_path).fingerprint == first
+    rows = images_of("fashion_mnist", "test")
+    black = {"bytes": tiny.pgm(np.zeros((8, 8))), "path": None}
+    changed = [rows | {"image": [black, *rows["image"][1:]]}, rows | {"image": rows["image"][::-1]}, rows | {"label": [(rows["label"][0] + 1) % 3, *rows["label"][1:]]}]
+    prints = {first}
+    for one in changed:
+        write_images(folder / "test.parquet", "fashion_mnist", one)
+        prints.add(load_task("fashion_mnist", tmp_path).fingerprint)
+    assert len(prints) == 4
+
+
+def test_an_image_column_of_something_else_is_named(tmp_path):
+    folder = image_copy_of(tmp_path / "fashion_mnist", "fashion_mnist")
+    rows = images_of("fashion_mnist", "test")
+    write_images(folder / "test.parquet", "fashion_mnist", rows | {"image": [0.5] * 30}, Value("float64"))
+    with pytest.raises(ValueError, match="test.parquet of fashion_mnist: the column 'image' holds.*float64.*not images"):
+        load_task("fashion_mnist", tmp_path)
+    write(folder / "test.parquet", {"picture": rows["image"], "label": rows["label"]}, {"picture": Image(), "label": NAMED})
+    with pytest.raises(ValueError, match="test.parquet of fashion_mnist lacks.*'image'.*'picture'"):
+        load_task("fashion_mnist", tmp_path)
+
+
+@pytest.mark.parametrize("lost", [None, {"bytes": None, "path": "https://example.org/cat.png"}])
+def test_rows_without_an_image_are_named_and_no_path_is_followed(lost, tmp_path):
+    folder = image_copy_of(tmp_path / "fashion_mnist", "fashion_mnist")
+    rows = images_of("fashion_mnist", "test")
+    outside(folder / "test.parquet", rows | {"image": [*rows["image"][:2], lost, *rows["image"][3:]]}, {"image": Image(decode=False), "label": NAMED})
+    with pytest.raises(ValueError, match="test.parquet of fashion_mnist: 1 rows without an image, such as .'test-2'."):
+        load_task("fashion_mnist", tmp_path)
+
+
+def test_digits_are_there_without_a_download(from_the_hub):
+    task = load_task("digits")
+    assert load_task("digits") is task and (task.source, task.image_field, task.classes) == ("python", "image", tuple("0123456789"))
+    assert [len(split) for split in (task.train, task.selection, task.test)] == [1078, 269, 450]
+    assert len({one for split in (task.train, task.selection, task.test) for one in split["id"]}) == 1797
+    assert set(task.train["label"]) == set(task.test["label"]) == set(range(10))
+    assert found_again(task.test[0]["image"], image_files(task.test, "image")[0])
+    assert task.fingerprint == "a3bfdc9cbcc08f1a422c9eca28fe19bc23fc24e6ec7057467ec43cdbd9396413", "its bytes are ours, the same on every machine"
+    found = dict(from_the_hub["digits"])
+    assert found.pop("source") == "python" and found == described(task)
+
+
+def found_again(image, file):
+    return list(image.tobytes()) == list(file[-64:]) and max(image.tobytes()) <= 240
+
+
+# --- folders of class folders ------------------------------------------------------------------------------------------------
+
+
+def class_folders(place, count=4, classes=("cat", "dog"), shade=0, kind="pgm"):
+    "One folder a class, with pictures in it."
+    for number, name in enumerate(classes):
+        (place / name).mkdir(parents=True)
+        for one in range(count):
+            (place / name / f"{name}_{one}.{kind}").write_bytes(tiny.pgm(np.full((4, 5 + one), 50 * number + one + shade)))
+    return place
+
+
+@pytest.mark.parametrize("name", ["imagenet", "inaturalist"])
+@pytest.mark.parametrize("validation", ["val", "validation"])
+def test_sets_of_class_folders(name, validation, tmp_path):
+    class_folders(tmp_path / name / "train", 10)
+    class_folders(tmp_path / name / validation, 3, shade=20)
+    (tmp_path / name / "test").mkdir()  # ImageNet's own test images lie there without labels
+    (tmp_path / name / "test" / "ILSVRC2012_test_00000001.JPEG").write_bytes(b"...")
+    task = load_task(name, tmp_path)
+    assert (task.title, task.classes, task.image_field, task.source) == (name, ("cat", "dog"), "image", "folder")
+    assert (len(task.train), len(task.selection), len(task.test)) == (18, 2, 6) and task.rule.endswith("test: the validation set")
+    assert "validation-dog/dog_2.pgm" in task.test["id"][:]
+    row = task.test[task.test["id"].index("validation-dog/dog_2.pgm")]
+    assert row["label"] == 1 and row["image"].size == (7, 4) and row["image"].getpixel((0, 0)) == 72
+
+
+def test_a_folder_of_ones_own_with_and_without_splits(tmp_path):
+    class_folders(tmp_path / "mine", 40)
+    task = load_task(tmp_path / "mine")
+    assert (task.name, task.title, task.classes) == ("mine", "mine", ("cat", "dog")) and task.rule.startswith("70 % train")
+    assert [len(split) for split in (task.train, task.selection, task.test)] == [56, 12, 12]
+    for split, count in (("train", 20), ("validation", 6), ("test", 5)):
+        class_folders(tmp_path / "cut" / split, count)
+    task = load_task(str(tmp_path / "cut"))
+    assert [len(split) for split in (task.train, task.selection, task.test)] == [40, 12, 10] and "labelled test set" in task.rule
+    assert task.limited(10).title == "cut (10 train)"
+
+
+def test_class_folders_are_the_same_task_wherever_they_lie(tmp_path):
+    import shutil
+
+    first = load_task(class_folders(tmp_path / "one" / "mine", 30)).fingerprint
+    shutil.copytree(tmp_path / "one" / "mine", tmp_path / "two" / "mine")
+    assert load_task(tmp_path / "two" / "mine").fingerprint == first
+    changed = tmp_path / "two" / "mine" / "cat" / "cat_0.pgm"
+    changed.write_bytes(changed.read_bytes() + b"!")
+    assert load_task(tmp_path / "two" / "mine").fingerprint != first
+
+
+def test_folders_that_are_no_class_folders_are_named(tmp_path):
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat" / "cat.png").write_bytes(b"...")
+    with pytest.raises(ValueError, match="flat has no class folders; it holds .'cat.png'."):
+        load_task(tmp_path / "flat")
+    class_folders(tmp_path / "some")
+    (tmp_path / "some" / "eel").mkdir()
+    (tmp_path / "some" / "eel" / "notes.txt").write_text("none yet")
+    with pytest.raises(ValueError, match="class folders without an image.*'eel'"):
+        load_task(tmp_path / "some")
+    class_folders(tmp_path / "imagenet" / "train")
+    (tmp_path / "imagenet" / "val").mkdir()
+    (tmp_path / "imagenet" / "val" / "ILSVRC2012_val_00000001.JPEG").write_bytes(b"...")
+    with pytest.raises(ValueError, match="val has no class folders; it holds .'ILSVRC2012_val"):
+        load_task("imagenet", tmp_path)
+
+
+def test_splits_with_other_classes_are_named(tmp_path):
+    class_folders(tmp_path / "imagenet" / "train", classes=("cat", "dog", "eel"))
+    class_folders(tmp_path / "imagenet" / "val", classes=("cat", "dog"))
+    with pytest.raises(ValueError, match="1 classes are only in one of train and validation, such as .'eel'"):
+        load_task("imagenet", tmp_path)
+
+
+def test_lacking_strange_and_doubled_split_folders_are_named(tmp_path):
+    class_folders(tmp_path / "imagenet" / "train")
+    with pytest.raises(FileNotFoundError, match="imagenet has .'train'.*a folder val or test"):
+        load_task("imagenet", tmp_path)
+    for split in ("val", "validation"):
+        class_folders(tmp_path / "imagenet" / split)
+    with pytest.raises(ValueError, match="has validation and val: keep one"):
+        load_task("imagenet", tmp_path)
+    for split in ("train", "dev"):
+        class_folders(tmp_path / "own" / split)
+    with pytest.raises(ValueError, match=".'dev'. beside train; valid are"):
+        load_task(tmp_path / "own")
+    with pytest.raises(FileNotFoundError, match="'imagenet'.*folder of class folders: imagenet/train"):
+        load_task("imagenet", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_folder_too_small_for_three_splits_is_refused(count, tmp_path):
+    class_folders(tmp_path / "mine", count)
+    if count == 1:
+        with pytest.raises(ValueError, match="mine: too few images"):
+            load_task(tmp_path / "mine")
+    for split in ("train", "test"):
+        class_folders(tmp_path / "cut" / split, count)
+    with pytest.raises(ValueError, match="cut: too few images"):
+        load_task(tmp_path / "cut")
 
 
 # --- the fingerprint ----------------------------------------------------------------------------------------------------
@@ -358,11 +595,12 @@ def test_a_missing_column_is_named(tmp_path):
 
 def bare(columns):
     "Columns whose labels are plain numbers: ClassLabel itself refuses to write numbers outside its names."
-    return {column: Value("int64") if isinstance(kind, ClassLabel) else kind for column, kind in columns.items()}
+    plain = {ClassLabel: Value("int64"), Image: {"bytes": Value("binary"), "path": TEXT}}
+    return {column: plain.get(type(kind), kind) for column, kind in columns.items()}
 
 
 def outside(path, rows, columns):
-    "Write labels that ClassLabel would refuse, under its names."
+    "Write labels and images that the library would refuse or fetch, under its names."
     import pyarrow.parquet
 
     write(path, rows, bare(columns))

@@ -32,13 +32,17 @@ from compatkit.metrics import agreement
 from compatkit.models import (
     MINI_HUB,
     MINI_PACKAGE,
+    RESNETS,
     LinearTextClassifier,
     depth_of,
     find_encoder,
+    image_classifier,
+    image_normalization,
     last_linear,
     model_folder,
     packaged_encoder,
     quiet_loading,
+    resnet_classifier,
     small_classifier,
     text_classifier,
     train_tokenizer,
@@ -276,7 +280,7 @@ def test_more_layers_than_the_checkpoint_has_are_refused(encoder):
     from compatkit.training import Recipe, build
 
     assert depth_of(str(encoder)) == 3
-    task = SimpleNamespace(classes=CLASSES)
+    task = SimpleNamespace(classes=CLASSES, image_field="", title="made up")
     build(Recipe("encoder", folder=str(encoder), layers=3), task, 0)
     with pytest.raises(ValueError, match="3 layers, not 4"):
         build(Recipe("encoder", folder=str(encoder), layers=4), task, 0)
@@ -367,6 +371,83 @@ def test_a_small_classifier_is_decided_by_its_seed(tokenizer):
     batch = tokenizer([sentences(200)[0], "ab"], padding=True, truncation=True, max_length=16, return_tensors="pt")
     logits = one(**batch).logits
     assert logits.shape == (2, 3) and torch.isfinite(logits).all()
+
+
+# --- classifiers of images ---------------------------------------------------------------------------------------------
+
+
+SMALL = {"stem": 4, "widths": (4, 8), "depths": (1, 1)}
+
+
+@pytest.mark.parametrize("more", [{}, {"channels": 1}, {"block": "bottleneck", "widths": (8, 16), "depths": (2, 1)}, RESNETS["ResNet-18"]])
+def test_a_resnet_is_decided_by_its_seed_and_loads_without_us(more, tmp_path):
+    before = torch.get_rng_state()
+    one, same, other = (resnet_classifier(CLASSES, seed, **(SMALL | more)) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), before)
+    weights = one.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in same.state_dict().items())
+    assert not torch.equal(last_linear(one).weight, last_linear(other).weight)
+    one.save_pretrained(tmp_path)
+    loaded = ResNetForImageClassification.from_pretrained(tmp_path, use_safetensors=True).eval()
+    pixels = torch.randn(2, more.get("channels", 3), 32, 32)
+    with torch.no_grad():
+        assert torch.allclose(loaded(pixels).logits, one.eval()(pixels).logits, atol=1e-5)
+    assert one.config.id2label == dict(enumerate(CLASSES)) and one(pixels).logits.shape == (2, 3)
+
+
+def test_resnet_18_and_50_have_the_size_that_everybodys_have():
+    sizes = {name: resnet_classifier(tuple(range(1000)), **shape).num_parameters() for name, shape in RESNETS.items()}
+    assert sizes == {"ResNet-18": 11_689_512, "ResNet-50": 25_557_032}
+
+
+@pytest.mark.parametrize("wrong", [{"widths": (4, 8, 16)}, {"depths": (1, 0)}, {"block": "wide"}, {"stem": 0}, {"widths": (), "depths": ()}])
+def test_stages_that_do_not_fit_are_refused(wrong):
+    with pytest.raises(ValueError, match="a width and a depth for each stage; basic or bottleneck"):
+        resnet_classifier(CLASSES, **(SMALL | wrong))
+    with pytest.raises(ValueError, match="bottleneck.*at least 4"):
+        resnet_classifier(CLASSES, stem=4, widths=(2, 8), depths=(1, 1), block="bottleneck")
+
+
+@pytest.fixture(scope="module")
+def photographer(tmp_path_factory):
+    "A tiny pretrained classifier of images with four classes, in a folder."
+    folder = tmp_path_factory.mktemp("models") / "tiny-resnet"
+    resnet_classifier(("a", "b", "c", "d"), 1, **SMALL).save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.5, 0.4, 0.3], "image_std": [0.25, 0.2, 0.2], "size": 224}))
+    return folder
+
+
+@pytest.mark.parametrize("classes", [CLASSES, ("p", "q", "r", "s")])
+def test_a_pretrained_resnet_keeps_its_body_and_gets_a_new_head(photographer, classes):
+    "Also where the number of classes is the same: they are other classes."
+    before = torch.get_rng_state()
+    one, same, other = (image_classifier(str(photographer), classes, seed) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    given = load_file(photographer / "model.safetensors")
+    heads = [last_linear(model) for model in (one, same, other)]
+    assert torch.equal(heads[0].weight, heads[1].weight) and not torch.equal(heads[0].weight, heads[2].weight)
+    assert heads[0].out_features == len(classes) and one.config.id2label == dict(enumerate(classes))
+    assert not (heads[0].weight.shape == given["classifier.1.weight"].shape and torch.equal(heads[0].weight, given["classifier.1.weight"]))
+    body = {name: value for name, value in given.items() if not name.startswith("classifier")}
+    assert all(torch.equal(one.state_dict()[name], value) for name, value in body.items()) and len(body) > 10
+
+
+def test_pixels_are_scaled_as_the_folder_says(photographer, tmp_path):
+    assert image_normalization(str(photographer)) == ((0.5, 0.4, 0.3), (0.25, 0.2, 0.2))
+    silent = shutil.copytree(photographer, tmp_path / "silent")
+    (silent / "preprocessor_config.json").write_text("{}")
+    assert image_normalization(str(silent)) is None
+    (silent / "preprocessor_config.json").unlink()
+    assert image_normalization(str(silent)) is None
+
+
+def test_an_image_model_without_safetensors_is_refused(photographer, tmp_path):
+    folder = shutil.copytree(photographer, tmp_path / "pickled")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="no safetensors"):
+        image_classifier(str(folder), CLASSES)
+    with pytest.raises(FileNotFoundError, match="microsoft/resnet-50.*hf download"):
+        image_classifier("microsoft/resnet-50", CLASSES)
 
 
 # --- the last linear layer ----------------------------------------------------------------------------------------------------

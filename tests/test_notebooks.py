@@ -21,10 +21,10 @@ METHODS = {"gated_fusion", "decisions"}  # those that papermill runs; a new meth
 LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
 FLOORS = [
     {"predictions", "hub", "policy", "sections", "binomial"},
-    {"data", "models", "images", "fisher", "checkpoints", "questions", "runs", "sources", "samples", "slices", "joins"},
+    {"data", "models", "images", "fisher", "checkpoints", "questions", "distributions", "spans", "runs", "sources", "samples", "slices", "joins"},
     {"training", "language", "updates", "metrics", "inputs"},
-    {"recipes", "distillation", "regularizers", "bcwi", "rebasin", "gated_fusion", "muscle", "ensembles", "decisions", "results", "comparison", "page", "versions"},
-    {"upgrades", "tables", "report", "serving"},
+    {"recipes", "distillation", "regularizers", "bcwi", "rebasin", "gated_fusion", "adapters", "ensembles", "decisions", "results", "comparison", "page", "versions"},
+    {"upgrades", "muscle", "tables", "report", "serving"},
     {"cli"},
 ]
 LIGHT = {"predictions", "runs", "metrics", "ensembles", "decisions", "results", "cli", "policy", "sections", "slices", "sources", "samples", "joins", "binomial"}  # never import torch

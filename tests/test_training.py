@@ -1,5 +1,6 @@
 """Training: the Trainer is transformers' own, a treatment changes what it says and nothing else, a run is trained once."""
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -19,14 +20,15 @@ from torch.nn import functional as F
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
+from compatkit.data import image_files, load_task
 from compatkit.distillation import DynamicDistillation
 from compatkit.gated_fusion import LearnGate
 from compatkit.models import last_linear
 from compatkit.predictions import Predictions
 from compatkit.runs import failed_runs, find, run_id
 from compatkit.training import (
-    Recipe, Treatment, build, check_old_logits, collator, encode, fine_tune, identity, load_weights, out_of_fold, predict, resolve_precision,
-    save_weights, train_once, training_code,
+    Recipe, Treatment, WithOldModel, build, check_old_logits, collator, encode, encoded, fine_tune, identity, load_weights, out_of_fold,
+    _fitted, predict, resolve_precision, save_weights, stepped_rate, train_once, training_code, training_rows,
 )  # fmt: skip
 
 FAST = {"num_train_epochs": 2, "learning_rate": 3e-3, "per_device_train_batch_size": 8, "precision": "float32", "progress": False}
@@ -607,6 +609,7 @@ SHARED = {
     "gate": lambda: Still(0.5, 1.5, seed=4),
     "plain": lambda: None,
 }
+SHIFTED = replace(tiny.IMAGE_RECIPE, padding=2, mirrored=True, batch_size=4)
 SHARED_OPTIONS = {"dropout": 0.0, "optim": "sgd", "learning_rate": 0.2, "num_train_epochs": 3}
 
 
@@ -625,6 +628,9 @@ def train_share(rank, port, folder):
     listener = Attends(rows)
     train(listener, rows=rows, per_device_train_batch_size=4, ddp_backend="gloo", use_cpu=True, num_train_epochs=3)
     (Path(folder) / f"seen-{rank}.json").write_text(json.dumps(listener._rows))
+    watcher = Listens()
+    _fitted(SHIFTED, *image_rows(recipe=SHIFTED)[::2], watcher, 0, ddp_backend="gloo", use_cpu=True)
+    (Path(folder) / f"pixels-{rank}.json").write_text(json.dumps([[hash_of(one) for one in batch] for batch in watcher._seen]))
     torch.distributed.destroy_process_group()
 
 
@@ -648,7 +654,7 @@ def trained_by_two(tmp_path_factory):
         if process.is_alive():
             process.kill()
     assert [process.exitcode for process in both] == [0, 0]
-    seen = {("seen", rank): json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(2)}
+    seen = {(what, rank): json.loads((folder / f"{what}-{rank}.json").read_text()) for what in ("seen", "pixels") for rank in range(2)}
     return seen | {(name, rank): load_file(folder / f"{name}-{rank}.safetensors") for name in SHARED for rank in range(2)}
 
 
@@ -670,6 +676,343 @@ def test_two_processes_see_every_example_once_an_epoch(trained_by_two):
     for epoch in range(3):
         assert sorted([*first[epoch], *second[epoch]]) == list(range(32))
     assert not np.array_equal(first[0], first[1]), "another order in each epoch"
+
+
+def test_two_processes_see_the_images_of_each_epoch(trained_by_two):
+    "Shifted and mirrored as in that epoch of a training alone, whichever process an image falls to."
+    *_, rows = image_rows(recipe=SHIFTED)
+    for epoch in range(2):
+        rows.set_epoch(epoch)
+        alone = [hash_of(one) for one in rows.collate([rows[n] for n in range(32)])["pixel_values"]]
+        both = [one for rank in range(2) for batch in trained_by_two["pixels", rank][4 * epoch : 4 * epoch + 4] for one in batch]
+        assert sorted(both) == sorted(alone)
+
+
+# --- the names of earlier runs -----------------------------------------------------------------------------------------
+
+
+def test_recipes_of_texts_are_known_by_what_they_always_were(tmp_path):
+    "A field that came later must not give another name to a run that is on somebody's disk."
+    trained = {"model", "layers", "max_length", "epochs", "learning_rate", "batch_size", "weight_decay", "warmup", "precision", "max_steps"}
+    assert set(Recipe().identity()) == trained | {"width", "vocabulary"}
+    assert Recipe("linear").identity() == {"model": "linear"}
+    tiny.model().save_pretrained(tmp_path)
+    assert set(Recipe("encoder", folder=str(tmp_path)).identity()) == trained | {"name", "weights"}
+    for other in ({"stem": 2}, {"widths": (2,)}, {"side": 9}, {"padding": 2}, {"mirrored": True}, {"momentum": 0.1}, {"step_epochs": 2}):
+        assert replace(tiny.RECIPE, **other).identity() == tiny.RECIPE.identity(), other
+    arguments = {"num_train_epochs", "learning_rate", "weight_decay", "per_device_train_batch_size", "warmup_steps", "max_steps"}
+    assert set(Recipe().arguments()) == arguments
+    assert set(identity("fine_tune", tiny.task(), tiny.RECIPE, 0)) == {"kind", "task", "data", "recipe", "seed", "treatment", "parents", "code"}
+
+
+def test_what_a_recipe_of_images_says_is_in_its_name():
+    name = lambda **more: run_id(identity("fine_tune", tiny.image_task(), replace(tiny.IMAGE_RECIPE, **more), 0))
+    different = [
+        {}, {"stem": 8}, {"widths": (4, 4)}, {"depths": (1, 2)}, {"block": "bottleneck"}, {"side": 8}, {"crop": 6}, {"enlarge": 4}, {"padding": 1},
+        {"mirrored": True}, {"optimizer": "sgd"}, {"optimizer": "sgd", "momentum": 0.5}, {"schedule": "cosine"}, {"schedule": "step"},
+        {"schedule": "step", "step_epochs": 1}, {"clip": 0.0}, {"epochs": 3},
+    ]  # fmt: skip
+    assert len({name(**one) for one in different}) == len(different)
+    assert name(name="my ResNet") == name(vocabulary=9) == name(layers=3) == name()
+
+
+@pytest.mark.parametrize("wrong", [{"model": "resnet18"}, {"optimizer": "adam"}, {"schedule": "steps"}])
+def test_words_that_a_recipe_does_not_know_are_named(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} '{next(iter(wrong.values()))}' is not one of"):
+        Recipe(**wrong)
+
+
+# --- images --------------------------------------------------------------------------------------------------------------
+
+
+def hash_of(image):
+    return hashlib.sha256(image.numpy().tobytes()).hexdigest()
+
+
+class Listens(Treatment):
+    "Notes the pixels of every batch, and draws random numbers of its own."
+
+    def __init__(self, draws=0):
+        self.draws, self._seen = draws, []
+
+    def forward(self, model, inputs, old_logits, step):
+        torch.rand(self.draws)
+        self._seen.append(inputs["pixel_values"].clone())
+        return super().forward(model, inputs, old_logits, step)
+
+
+def image_rows(task=None, recipe=tiny.IMAGE_RECIPE, seed=0):
+    "(model, plain training rows, rows with the recipe's changes)."
+    task = task or tiny.image_task()
+    model, preparation = build(recipe, task, seed)
+    return model, encoded(recipe, task, preparation, "train"), training_rows(recipe, task, preparation, seed)
+
+
+def test_a_run_on_images_is_trained_once_and_learns(tmp_path):
+    recipe = replace(tiny.IMAGE_RECIPE, epochs=8, padding=1)
+    run = train_once(tiny.image_task(96), recipe, 0, splits=("train", "selection", "test"), keep_epochs=(8,), home=tmp_path)
+    before = content_of(run.folder)
+    assert train_once(tiny.image_task(96), recipe, 0, splits=("train", "selection", "test"), keep_epochs=(8,), home=tmp_path).id == run.id
+    assert content_of(run.folder) == before
+    answers = run.predictions("test")
+    assert list(answers.id) == tiny.image_task(96).test["id"][:] and answers.classes == tiny.CLASSES
+    assert answers.correct.mean() > 0.6, "a third by chance"
+    model, preparation = build(recipe, tiny.image_task(96), 5)
+    load_weights(model, run.folder / "epoch-8.safetensors")
+    again = predict(model, encoded(recipe, tiny.image_task(96), preparation, "test"))
+    assert np.allclose(again.logits, answers.logits, atol=1e-5)
+
+
+def test_a_seed_decides_every_bit_of_a_training_on_images():
+    recipe = replace(tiny.IMAGE_RECIPE, padding=1, mirrored=True)
+    trained = []
+    for seed in (0, 0, 1):
+        model, _, rows = image_rows(recipe=recipe)
+        trained.append(tiny.weights(fine_tune(model, rows, None, seed, precision="float32", progress=False, **recipe.arguments()).model))
+    assert tiny.same(trained[0], trained[1]) and not tiny.same(trained[0], trained[2])
+
+
+def test_treatments_see_the_same_pixels_whatever_they_draw():
+    recipe = replace(tiny.IMAGE_RECIPE, padding=2, mirrored=True)
+    seen = []
+    for draws in (0, 7):
+        model, _, rows = image_rows(recipe=recipe)
+        listener = Listens(draws)
+        fine_tune(model, rows, listener, 3, precision="float32", progress=False, **recipe.arguments())
+        seen.append(torch.cat(listener._seen))
+    assert torch.equal(*seen) and len(seen[0]) == 2 * 32
+
+
+def test_every_epoch_has_windows_of_its_own():
+    recipe = replace(tiny.IMAGE_RECIPE, padding=2)
+    model, plain, rows = image_rows(recipe=recipe)
+    listener = Listens()
+    fine_tune(model, rows, listener, 0, precision="float32", progress=False, **recipe.arguments())
+    prints = lambda values: {one.numpy().tobytes() for one in values}
+    epochs = [prints(torch.cat(listener._seen[:4])), prints(torch.cat(listener._seen[4:]))]
+    for epoch, found in enumerate(epochs):
+        rows.set_epoch(epoch)
+        assert found == prints(rows.collate([rows[n] for n in range(32)])["pixel_values"]), "those of its number"
+    assert len(epochs[0] & epochs[1]) < 10, "another window in the next epoch"
+
+
+def test_predictions_of_the_training_split_are_those_of_plain_images(tmp_path):
+    recipe = replace(tiny.IMAGE_RECIPE, padding=3)
+    run = train_once(tiny.image_task(), recipe, 0, splits=("train",), keep_epochs=(2,), home=tmp_path)
+    model, plain, rows = image_rows(recipe=recipe)
+    load_weights(model, run.folder / "epoch-2.safetensors")
+    assert np.allclose(run.predictions("train").logits, predict(model, plain).logits, atol=1e-5)
+    assert not np.allclose(run.predictions("train").logits, predict(model, rows).logits, atol=1e-2)
+
+
+@pytest.mark.parametrize("count, steps", [(32, 8), (33, 8), (34, 10)])
+def test_a_single_image_is_left_out_of_the_last_batch(count, steps):
+    "With maps of one pixel, batch normalisation of one image would stop the training."
+    recipe = replace(tiny.IMAGE_RECIPE, widths=(4, 8, 8), depths=(1, 1, 1), schedule="step", step_epochs=1, warmup=0.0)
+    listener = Rates()
+    _fitted(recipe, *image_rows(tiny.image_task(count), recipe)[::2], listener, 0)
+    assert len(listener._rates) == steps and np.allclose(listener._rates, [1e-2] * (steps // 2) + [1e-3] * (steps // 2))
+
+
+def test_a_trial_of_two_steps_keeps_its_weights(tmp_path):
+    recipe = replace(tiny.IMAGE_RECIPE, stem=64, widths=(64, 128, 256, 512), depths=(2, 2, 2, 2), side=24, crop=16, max_steps=2, epochs=90, schedule="step")
+    run = train_once(tiny.image_task(), recipe, 0, keep_epochs=(90,), home=tmp_path)
+    assert (run.folder / "epoch-90.safetensors").is_file() and np.isfinite(run.predictions("test").logits).all()
+
+
+def test_out_of_fold_answers_on_images(tmp_path):
+    from compatkit.training import _ENCODED
+
+    before = set(_ENCODED)
+    run = out_of_fold(tiny.image_task(), tiny.IMAGE_RECIPE, 0, folds=2, home=tmp_path)
+    assert list(run.predictions("train").id) == tiny.image_task().train["id"][:] and set(_ENCODED) == before, "folds are not kept in memory"
+
+
+def test_texts_and_images_are_not_mixed_up(tmp_path):
+    for task, recipe, fitting in (
+        (tiny.image_task(), tiny.RECIPE, "resnet or image"), (tiny.image_task(), Recipe("linear"), "resnet or image"),
+        (tiny.task(), tiny.IMAGE_RECIPE, "small, encoder or linear"),
+    ):  # fmt: skip
+        for attempt in (lambda: train_once(task, recipe, 0, home=tmp_path), lambda: out_of_fold(task, recipe, 0, home=tmp_path)):
+            with pytest.raises(ValueError, match=f"the task 'tiny.*models for .*: {fitting}"):
+                attempt()
+
+
+def test_a_broken_image_stops_a_training_by_its_name(tmp_path):
+    broken = [{"bytes": file if number != 5 else file[:20], "path": None} for number, file in enumerate(image_files(tiny.image_task().train, "image"))]
+    train_split = tiny.image_task().train.remove_columns("image").add_column("image", broken)
+    task = replace(tiny.image_task(), train=train_split.cast_column("image", tiny.Image()))
+    with pytest.raises(ValueError, match="image train-5 cannot be read"):
+        train_once(task, tiny.IMAGE_RECIPE, 0, home=tmp_path)
+
+
+def test_large_folders_stay_files_and_train_the_same(tmp_path, monkeypatch):
+    "Decoded by workers or held in memory: the same bits."
+    for split, part in (("train", tiny.image_task().train), ("val", tiny.image_task().test)):
+        for number, (file, label) in enumerate(zip(image_files(part, "image"), part["label"])):
+            place = tmp_path / "mine" / split / tiny.CLASSES[label]
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"{number}.pgm").write_bytes(file)
+    import compatkit.training
+
+    recipe, logits = replace(tiny.IMAGE_RECIPE, side=8, crop=6, mirrored=True), []
+    read = compatkit.training.read_images
+    for memory in (1 << 30, 0):
+        monkeypatch.setattr(compatkit.training, "read_images", lambda *given, memory=memory: read(*given, memory=memory))
+        monkeypatch.setattr(compatkit.training, "_ENCODED", {})
+        run = train_once(load_task(tmp_path / "mine"), recipe, 0, home=tmp_path / str(memory))
+        logits.append(run.predictions("test").logits)
+    assert np.array_equal(*logits)
+
+
+def test_a_pretrained_model_of_images_is_prepared_as_it_was(tmp_path):
+    folder = tmp_path / "pretrained"
+    made, _ = build(replace(tiny.IMAGE_RECIPE, block="bottleneck", widths=(8, 16)), tiny.image_task(), 0)
+    made.config.num_channels = 3
+    type(made)(made.config).save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.5, 0.4, 0.3], "image_std": [0.25, 0.2, 0.2]}))
+    recipe = Recipe(model="image", folder=str(folder), enlarge=4, epochs=1, batch_size=8, precision="float32")
+    model, preparation = build(recipe, tiny.image_task(), 0)
+    assert (preparation.channels, preparation.mean, preparation.std) == (3, (0.5, 0.4, 0.3), (0.25, 0.2, 0.2))
+    assert model.config.preparation["mean"] == (0.5, 0.4, 0.3), "written into the model's configuration"
+    run = train_once(tiny.image_task(), recipe, 0, home=tmp_path / "runs")
+    assert len(run.predictions("test")) == 24 and "weights" in run.configuration["recipe"] and str(tmp_path) not in json.dumps(run.configuration["recipe"])
+
+
+# --- the old model sees what the new one sees ----------------------------------------------------------------------------
+
+
+def test_without_changes_recomputed_logits_are_the_cached_ones():
+    old, plain, _ = image_rows(seed=9)
+    old.eval()
+    answers = predict(old, plain)
+    options = tiny.IMAGE_RECIPE.arguments() | {"precision": "float32", "progress": False}
+    cached = fine_tune(image_rows()[0], plain, DynamicDistillation(5.0), 0, old=answers, **options)
+    asked = fine_tune(image_rows()[0], plain, WithOldModel(DynamicDistillation(5.0), old), 0, **options)
+    untreated = fine_tune(image_rows()[0], plain, None, 0, **options)
+    assert tiny.distance(cached.model, asked.model) < 1e-3 < tiny.distance(cached.model, untreated.model)
+
+
+def test_of_a_changed_image_recomputed_logits_are_others():
+    recipe = replace(tiny.IMAGE_RECIPE, padding=3)
+    old, plain, rows = image_rows(recipe=recipe, seed=9)
+    batch = rows.collate([rows[n] for n in range(8)])
+    asked = WithOldModel(DynamicDistillation(), old)
+    asked.forward(image_rows()[0], batch, None, 0)
+    with torch.no_grad():
+        assert torch.allclose(asked._logits, old.eval()(**batch).logits, atol=1e-5)
+    assert not np.allclose(asked._logits, predict(old, plain).logits[:8], atol=1e-2)
+    assert not old.training and all(one.grad is None for one in old.parameters())
+
+
+def test_of_several_old_models_the_mean_is_taken():
+    (one, plain, _), (other, *_) = image_rows(seed=1), image_rows(seed=2)
+    batch = plain.collate([plain[n] for n in range(4)])
+    both = WithOldModel(DynamicDistillation(), [one, other])
+    both.forward(image_rows()[0], batch, None, 0)
+    with torch.no_grad():
+        assert torch.allclose(both._logits, (one.eval()(**batch).logits + other.eval()(**batch).logits) / 2, atol=1e-6)
+    with pytest.raises(ValueError, match="no old model"):
+        WithOldModel(DynamicDistillation(), [])
+
+
+def test_the_old_model_gets_pixels_on_its_own_scale():
+    old, plain, _ = image_rows(seed=1)
+    new = image_rows()[0]
+    other = dict(old.config.preparation) | {"mean": (0.1,), "std": (0.7,)}
+    shifted = plain.collate([plain[n] for n in range(4)])["pixel_values"]
+    asked = WithOldModel(DynamicDistillation(), old)
+    new.config.preparation = other
+    given = (shifted * old.config.preparation["std"][0] + old.config.preparation["mean"][0] - 0.1) / 0.7  # the new model's scale
+    asked.forward(new, {"pixel_values": given}, None, 0)
+    with torch.no_grad():
+        assert torch.allclose(asked._logits, old.eval()(pixel_values=shifted).logits, atol=1e-4)
+    new.config.preparation = other | {"enlarge": 4}
+    with pytest.raises(ValueError, match="different pixels .enlarge"):
+        asked.forward(new, {"pixel_values": given}, None, 0)
+
+
+def test_a_wrapped_treatment_is_the_one_inside(tmp_path):
+    "Its hooks are called, its code and settings and the old weights are in the run's name."
+    (one, plain, _), (other, *_) = image_rows(seed=1), image_rows(seed=2)
+    assert WithOldModel(DynamicDistillation(2.0), one).configuration()["treatment"] == DynamicDistillation(2.0).configuration()
+    name = lambda treatment: run_id(identity("fine_tune", tiny.image_task(), tiny.IMAGE_RECIPE, 0, treatment))
+    assert name(WithOldModel(DynamicDistillation(), one)) == name(WithOldModel(DynamicDistillation(), image_rows(seed=1)[0]))
+    given = [DynamicDistillation(), WithOldModel(DynamicDistillation(), one), WithOldModel(DynamicDistillation(), other), WithOldModel(DynamicDistillation(2.0), one)]
+    assert len({name(treatment) for treatment in given}) == 4
+    code = lambda treatment: training_code(tiny.IMAGE_RECIPE, treatment)
+    assert code(WithOldModel(Anchor(0.1), one)) != code(WithOldModel(DynamicDistillation(), one))
+    model = image_rows()[0]
+    options = tiny.IMAGE_RECIPE.arguments() | {"precision": "float32", "progress": False}
+    alone = fine_tune(image_rows()[0], plain, Anchor(0.1), 0, **options).model
+    assert tiny.same(alone, fine_tune(model, plain, WithOldModel(Anchor(0.1), one), 0, **options).model)
+
+
+def test_it_works_on_texts_as_well():
+    old = tiny.model(seed=5, dropout=0.0)
+    rows = tiny.data()
+    cached = train(DynamicDistillation(5.0), old=predict(old, rows), dropout=0.0)
+    assert tiny.distance(cached, train(WithOldModel(DynamicDistillation(5.0), old), dropout=0.0)) < 1e-3 < tiny.distance(cached, train(dropout=0.0))
+
+
+def test_the_mean_of_several_old_runs_is_what_a_treatment_gets(tmp_path):
+    olds = [train_once(tiny.image_task(), tiny.IMAGE_RECIPE, seed, splits=("train",), home=tmp_path) for seed in (0, 1)]
+    run = train_once(tiny.image_task(), tiny.IMAGE_RECIPE, 2, DynamicDistillation(5.0), olds, home=tmp_path)
+    assert run.configuration["parents"] == [one.id for one in olds]
+    middle = olds[0].predictions("train")
+    middle = middle.replace(logits=(middle.logits + olds[1].predictions("train").logits) / 2)
+    model, plain, _ = image_rows(seed=2)
+    options = tiny.IMAGE_RECIPE.arguments() | {"precision": "float32", "progress": False}
+    trained = fine_tune(model, plain, DynamicDistillation(5.0), 2, old=middle, **options)
+    _, preparation = build(tiny.IMAGE_RECIPE, tiny.image_task(), 0)
+    test = encoded(tiny.IMAGE_RECIPE, tiny.image_task(), preparation, "test")
+    assert np.allclose(predict(trained.model, test).logits, run.predictions("test").logits, atol=1e-3)
+
+
+# --- the paper's optimizer and schedule ----------------------------------------------------------------------------------
+
+
+class Rates(Treatment):
+    "Notes the learning rate of every step."
+
+    def __init__(self):
+        self._rates = []
+
+    def after_step(self, model, learning_rate):
+        self._rates.append(learning_rate)
+
+
+@pytest.mark.parametrize("schedule, rates", [
+    ("step", [0.1] * 8 + [0.01] * 8 + [0.001] * 4), ("constant", [0.1] * 20), ("linear", [0.1 * (20 - step) / 20 for step in range(20)]),
+    ("cosine", [0.05 * (1 + np.cos(np.pi * step / 20)) for step in range(20)]),
+])  # fmt: skip
+def test_every_schedule_sets_the_rate_of_every_step(schedule, rates):
+    recipe = replace(tiny.IMAGE_RECIPE, optimizer="sgd", schedule=schedule, step_epochs=2, epochs=5, learning_rate=0.1, warmup=0.0, clip=0.0)
+    model, rows, _ = image_rows()
+    listener = Rates()
+    with stepped_rate(recipe, len(rows)):
+        fine_tune(model, rows, listener, 0, precision="float32", progress=False, **recipe.arguments())
+    assert np.allclose(listener._rates, rates)
+    listener._rates.clear()
+    fine_tune(model, rows, listener, 0, precision="float32", progress=False, **(recipe.arguments() | {"max_steps": 12}))
+    assert schedule != "step" or np.allclose(listener._rates, 0.1), "outside of the block nothing is lowered"
+
+
+def test_sgd_of_a_recipe_is_torchs_own():
+    recipe = replace(tiny.IMAGE_RECIPE, optimizer="sgd", momentum=0.7, schedule="step", step_epochs=1, epochs=2, warmup=0.0, weight_decay=0.0, clip=0.0)
+    recipe = replace(recipe, batch_size=32, learning_rate=0.1)  # one batch an epoch: no order to agree on
+    model, rows, _ = image_rows()
+    own = image_rows()[0].train()
+    with stepped_rate(recipe, len(rows)):
+        fine_tune(model, rows, None, 0, precision="float32", progress=False, **recipe.arguments())
+    optimizer = torch.optim.SGD(own.parameters(), lr=0.1, momentum=0.7)
+    batch = rows.collate([rows[n] for n in range(32)])
+    for rate in (0.1, 0.01):
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        F.cross_entropy(own(**batch).logits, torch.tensor(rows.labels)).backward()
+        optimizer.step()
+    assert tiny.distance(own, model) < 1e-4 < tiny.distance(own, image_rows()[0])
 
 
 # --- nothing foreign is run ------------------------------------------------------------------------------------------

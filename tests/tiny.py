@@ -1,11 +1,11 @@
-"""What several test files share: a task of made-up sentences, models that train in a blink, and processes that start fast."""
+"""What several test files share: tasks of made-up sentences and pictures, models that train in a blink, and processes that start fast."""
 
 import multiprocessing
 from functools import lru_cache
 
 import numpy as np
 import torch
-from datasets import Dataset
+from datasets import Dataset, Image
 
 from compatkit.data import Task
 from compatkit.models import small_classifier
@@ -15,6 +15,9 @@ from compatkit.training import Recipe, encode
 WORDS = tuple(f"{start}{end}" for start in ("ba", "de", "ki", "lo", "mu", "ra", "ti", "zo") for end in ("bi", "da", "ko", "ne", "su"))
 CLASSES = ("first", "second", "third")
 RECIPE = Recipe(layers=1, width=32, vocabulary=150, max_length=16, epochs=2, learning_rate=3e-3, batch_size=8, precision="float32")
+IMAGE_RECIPE = Recipe(
+    model="resnet", stem=4, widths=(4, 8), depths=(1, 1), enlarge=2, epochs=2, learning_rate=1e-2, batch_size=8, precision="float32"
+)  # fmt: skip
 
 
 def rows(count, seed, prefix, classes=3):
@@ -30,6 +33,29 @@ def task(train=32, seed=0, test=24):
     "A task of its own name, so that nothing is mistaken for a real one."
     parts = (rows(train, seed, "train"), rows(test, seed + 1, "validation"), rows(test, seed + 2, "test"))
     return Task("tiny", "tiny", *parts, ("text",), CLASSES, "made up", "python")
+
+
+def pgm(pixels):
+    "Grey values as an image file: a line of header and the bytes."
+    height, width = pixels.shape
+    return f"P5\n{width} {height}\n255\n".encode() + pixels.astype(np.uint8).tobytes()
+
+
+def pictures(count, seed, prefix, classes=3):
+    "Grey noise of 8 × 8 pixels with a bright bar, whose row says the class."
+    generator = np.random.default_rng(seed)
+    label = generator.integers(0, classes, count)
+    pixels = generator.integers(0, 120, (count, 8, 8))
+    pixels[np.arange(count), 2 * label + 1] += 100
+    images = [{"bytes": pgm(one), "path": None} for one in pixels]
+    return Dataset.from_dict({"id": [f"{prefix}-{n}" for n in range(count)], "label": label.tolist(), "image": images}).cast_column("image", Image())
+
+
+@lru_cache(maxsize=8)
+def image_task(train=32, seed=0, test=24):
+    "A task of pictures, of its own name."
+    parts = (pictures(train, seed, "train"), pictures(test, seed + 1, "validation"), pictures(test, seed + 2, "test"))
+    return Task("tiny images", "tiny images", *parts, (), CLASSES, "made up", "python", "image")
 
 
 @lru_cache(maxsize=1)
