@@ -9,7 +9,7 @@ import pytest
 from compatkit.predictions import Predictions
 from compatkit.runs import check_parameters, run_once
 from compatkit.training import Recipe
-from compatkit.upgrades import Upgrade, at_accuracy, common_parameters, count, known_task, reseed_floor, search, some
+from compatkit.upgrades import Upgrade, at_accuracy, common_parameters, count, known_task, reseed_floor, search, some, text_task
 
 NAMES = [f"example {n}" for n in range(300)]
 
@@ -140,3 +140,14 @@ def test_some_keeps_the_order_and_the_choice():
 def test_at_accuracy_reads_the_best_point_that_is_as_accurate():
     curve = ([0.70, 0.82, 0.80], [0.00, 0.03, 0.02])
     assert at_accuracy(curve, 0.80) == 0.02 and at_accuracy(curve, 0.81) == 0.03 and math.isnan(at_accuracy(curve, 0.9))
+
+
+def test_image_tasks_are_known_but_not_texts(tmp_path):
+    for image in ("digits", "fashion_mnist", str(tmp_path)):
+        assert known_task(image) == image
+        with pytest.raises(ValueError, match="about texts"):
+            text_task(image)
+    for text in ("pydoc", "mrpc", "mine.csv"):
+        assert text_task(text) == text
+    with pytest.raises(ValueError, match="valid are pydoc"):
+        text_task("mrcp")
