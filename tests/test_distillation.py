@@ -1,14 +1,27 @@
-"""Dynamic distillation: the formula by hand, which examples are pulled, and old models with fewer classes."""
+"""The treatments that distil: their formulas by hand, which examples are pulled and how hard, old models with fewer classes, the wiring."""
 
 import math
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from torch.nn import functional as F
 
-from compatkit.distillation import DynamicDistillation, old_label, shared_columns
-from compatkit.training import Treatment
+from compatkit.data import load_task
+from compatkit.distillation import (
+    DynamicDistillation,
+    FocalDistillation,
+    LogitDifferenceInhibition,
+    NaiveReweighting,
+    architectures,
+    divergence,
+    logit_distance,
+    old_label,
+    old_right,
+    shared_columns,
+)
+from compatkit.training import Treatment, fine_tune, predict, train_once
 
 LOGITS = torch.tensor([[0.2, 1.0, -0.4], [1.5, -0.3, 0.1], [0.0, 0.3, 0.9], [-1.0, 0.4, 0.4]])
 OLD = torch.tensor([[1.2, 0.1, -1.0], [0.3, 0.2, -2.0], [2.0, -1.0, 1.0], [0.5, -0.5, 3.0]])
@@ -193,3 +206,336 @@ def test_the_record_says_what_was_chosen():
     found = DynamicDistillation(2.0, 0.5, old_classes=[1, 0]).configuration()
     assert found == {"name": "DynamicDistillation", "weight": 2.0, "temperature": 0.5, "old_classes": (1, 0)}
     assert DynamicDistillation.needs_old_logits and np.isscalar(found["weight"])
+
+
+# --- Positive-Congruent Training -------------------------------------------------------------------------------------
+
+FILTERED = [
+    NaiveReweighting(0.7),
+    FocalDistillation("logits", 0.5, 3.0, weight=0.7),
+    FocalDistillation("logits", 0.5, 3.0, weight=0.7, over_classes="mean"),
+    FocalDistillation("kl", 0.5, 3.0, 1.7, weight=0.7),
+    LogitDifferenceInhibition(0.7),
+    LogitDifferenceInhibition(0.7, top=2),
+]
+named_by_settings = lambda one: "-".join(str(value) for value in one.configuration().values())
+named = pytest.mark.parametrize("treatment", FILTERED, ids=named_by_settings)
+
+
+def one_by_one(treatment, logits, label, old):
+    "Equation 5 in plain Python, example by example, then a mean."
+    total = 0.0
+    for z, y, z_old in zip(logits.tolist(), label.tolist(), old.tolist()):
+        cross_entropy, classes = -math.log(softmax(z)[y]), range(len(z))
+        right = max(classes, key=z_old.__getitem__) == y
+        if isinstance(treatment, NaiveReweighting):
+            pull = right * cross_entropy
+        elif isinstance(treatment, LogitDifferenceInhibition):
+            kept = sorted(classes, key=lambda one: -z_old[one])[: treatment.top or len(z)]
+            pull = sum((z[one] - z_old[one]) ** 2 for one in kept) / 2
+        elif treatment.distance == "logits":
+            pull = (treatment.alpha + treatment.beta * right) * sum((a - b) ** 2 for a, b in zip(z, z_old)) / 2
+            pull /= len(z) if treatment.over_classes == "mean" else 1
+        else:
+            target, cooled = softmax(z_old, treatment.temperature), softmax(z, treatment.temperature)
+            divergence = sum(p * math.log(p / q) for p, q in zip(target, cooled))
+            pull = (treatment.alpha + treatment.beta * right) * treatment.temperature**2 * divergence
+        total += cross_entropy + treatment.weight * pull
+    return total / len(label)
+
+
+@named
+def test_the_loss_is_equation_5(treatment):
+    generator = torch.Generator().manual_seed(1)
+    for count in (1, 4, 16):  # were the filter (N, 1), a batch of one would not show it
+        logits, old = (2 * torch.randn(count, 5, generator=generator) for _ in range(2))
+        label = torch.where(torch.rand(count, generator=generator) < 0.5, old.argmax(1), torch.randint(5, (count,), generator=generator))
+        loss = treatment.loss(logits, label, old)
+        assert loss.shape == () and loss.item() == pytest.approx(one_by_one(treatment, logits, label, old), rel=1e-4)
+
+
+def test_a_filter_multiplies_its_own_example():
+    # two examples: the old model has the first right, and only the second is far away; a filter of shape (N, 1) would give each the mean
+    old, logits = torch.tensor([[5.0, 0.0], [5.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 5.0]])
+    label = torch.tensor([0, 1])
+    assert old_right(old, label).tolist() == [True, False]
+    plain = F.cross_entropy(logits, label)
+    for distance in ("logits", "kl"):
+        assert FocalDistillation(distance, 0.0, 5.0, 1.0).loss(logits, label, old).item() == pytest.approx(plain.item(), abs=1e-6)
+    assert FocalDistillation("logits", 1.0, 5.0).loss(logits, label, old).item() == pytest.approx(plain.item() + 25 / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("distance", ["logits", "kl"])
+def test_beta_moves_only_what_the_old_model_has_right(distance):
+    added = extra_gradient(FocalDistillation(distance, 0.0, 5.0, 2.0), LOGITS, LABEL, OLD)
+    assert ((added.abs().amax(1) > 1e-4) == old_right(OLD, LABEL)).all() and 0 < old_right(OLD, LABEL).sum() < 4
+    both = extra_gradient(FocalDistillation(distance, 1.0, 5.0, 2.0), LOGITS, LABEL, OLD)
+    ordinary = extra_gradient(FocalDistillation(distance, 1.0, 0.0, 2.0), LOGITS, LABEL, OLD)
+    torch.testing.assert_close(both, added + ordinary, atol=1e-5, rtol=1e-4)
+    assert (ordinary.abs().amax(1) > 1e-4).all()
+
+
+def test_alpha_1_beta_0_is_ordinary_distillation():
+    # Hinton et al. 2015: T² · KL of softened probabilities; its gradient for large T is that of matching logits, over C
+    hinton = F.cross_entropy(LOGITS, LABEL) + 9 * F.kl_div((LOGITS / 3).log_softmax(1), (OLD / 3).softmax(1), reduction="batchmean")
+    torch.testing.assert_close(FocalDistillation("kl", 1.0, 0.0, 3.0).loss(LOGITS, LABEL, OLD), hinton)
+    matching = F.cross_entropy(LOGITS, LABEL) + F.mse_loss(LOGITS, OLD) * 3 / 2
+    torch.testing.assert_close(FocalDistillation("logits", 1.0, 0.0).loss(LOGITS, LABEL, OLD), matching)
+    torch.testing.assert_close(LogitDifferenceInhibition().loss(LOGITS, LABEL, OLD), matching)
+    assert torch.equal(FocalDistillation(alpha=0, beta=0).loss(LOGITS, LABEL, OLD), F.cross_entropy(LOGITS, LABEL))
+
+
+def test_the_divergence_points_from_the_old_model():
+    first, second = torch.tensor([[4.0, 0.0]]), torch.tensor([[0.0, 0.0]])
+    p, q = softmax([4.0, 0.0]), (0.5, 0.5)
+    assert divergence(second, first, 1.0).item() == pytest.approx(sum(a * math.log(a / b) for a, b in zip(p, q)), rel=1e-5)
+    assert divergence(first, second, 1.0).item() == pytest.approx(sum(b * math.log(b / a) for a, b in zip(p, q)), rel=1e-5)
+    assert divergence(first, second, 1.0) > 1.2 * divergence(second, first, 1.0)
+
+
+def test_at_the_papers_temperature_the_divergence_is_a_distance_of_centred_logits():
+    generator = torch.Generator().manual_seed(2)
+    logits, old = (3 * torch.randn(50, 8, generator=generator) for _ in range(2))
+    difference = logits - old
+    centred = logit_distance(difference - difference.mean(1, keepdim=True), torch.zeros(50, 8)) / 8
+    torch.testing.assert_close(divergence(logits, old, 100.0), centred, rtol=0.06, atol=0)
+    torch.testing.assert_close(divergence(logits, old, 100.0), divergence(old, logits, 100.0), rtol=0.1, atol=0)
+    shifted = divergence(logits + 7, old, 100.0)  # a shift of all logits is no other answer
+    torch.testing.assert_close(shifted, divergence(logits, old, 100.0), rtol=1e-3, atol=1e-4)
+
+
+def test_only_the_top_classes_of_the_reference_are_matched():
+    added = extra_gradient(LogitDifferenceInhibition(top=1), LOGITS, LABEL, OLD)
+    highest = F.one_hot(OLD.argmax(1), 3).bool()
+    torch.testing.assert_close(added[highest], (LOGITS - OLD)[highest] / 4)
+    assert (added[~highest].abs() < 1e-7).all()
+    whole = LogitDifferenceInhibition().loss(LOGITS, LABEL, OLD)
+    torch.testing.assert_close(LogitDifferenceInhibition(top=3).loss(LOGITS, LABEL, OLD), whole)
+    with pytest.raises(ValueError, match="top is 4, and the reference knows 3 classes only"):
+        LogitDifferenceInhibition(top=4).loss(LOGITS, LABEL, OLD)
+
+
+@named
+def test_an_agreeing_old_model_leaves_cross_entropy(treatment):
+    loss, plain = treatment.loss(LOGITS, LABEL, LOGITS), F.cross_entropy(LOGITS, LABEL, reduction="none")
+    weights = 1 + treatment.weight * (LOGITS.argmax(1) == LABEL) if isinstance(treatment, NaiveReweighting) else torch.ones(4)
+    assert loss.item() == pytest.approx((weights * plain).mean().item(), abs=1e-6)
+
+
+@named
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_the_pull_is_computed_in_float32_under_autocast(treatment, kind):
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = treatment.loss(LOGITS.to(kind), LABEL, OLD)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(one_by_one(treatment, LOGITS.to(kind).float(), LABEL, OLD), rel=1e-4)
+
+
+@named
+def test_large_logits_stay_finite(treatment):
+    logits, old = (1e4 * torch.tensor([[1.0, -1.0, 0.0], sign]) for sign in ([-1.0, 1.0, 0.0], [1.0, -1.0, 0.0]))
+    logits.requires_grad_()
+    loss = treatment.loss(logits, torch.tensor([1, 1]), old)
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(logits.grad).all()
+
+
+# fewer old classes
+
+with_classes = pytest.mark.parametrize(
+    "make",
+    [
+        lambda **known: NaiveReweighting(2.0, **known),
+        lambda **known: FocalDistillation("logits", 1.0, 4.0, **known),
+        lambda **known: FocalDistillation("kl", 1.0, 4.0, 2.0, **known),
+        lambda **known: LogitDifferenceInhibition(2.0, **known),
+        lambda **known: LogitDifferenceInhibition(2.0, 1, **known),
+    ],
+)
+
+
+@with_classes
+def test_columns_are_matched_by_class_and_not_by_position(make):
+    expected = make().loss(LOGITS, LABEL, OLD)
+    permuted = make(old_classes=[2, 0, 1])
+    torch.testing.assert_close(permuted.loss(LOGITS, LABEL, OLD[:, [2, 0, 1]]), expected)
+    assert not torch.isclose(permuted.loss(LOGITS, LABEL, OLD), expected)
+
+
+@with_classes
+def test_a_class_that_the_old_model_does_not_know_is_left_alone(make):
+    treatment = make(old_classes=(2, 0))
+    added = extra_gradient(treatment, LOGITS, LABEL, OLD[:, :2])
+    if not isinstance(treatment, NaiveReweighting):  # which moves all logits, as cross-entropy does
+        assert (added[:, 1].abs() < 1e-6).all()
+    assert added.abs().sum() > 0.1
+
+
+def test_an_example_of_a_new_class_counts_as_old_wrong():
+    label, old = torch.tensor([1, 1, 0, 2]), torch.tensor([[9.0, 0.0], [0.0, 9.0], [9.0, 0.0], [0.0, 9.0]])
+    assert old_right(old, label, (0, 2)).tolist() == [False, False, True, True]
+    added = extra_gradient(FocalDistillation(alpha=0.0, old_classes=(0, 2)), LOGITS, label, old)
+    assert (added.abs().amax(1) > 1e-4).tolist() == [False, False, True, True]
+    naive = extra_gradient(NaiveReweighting(old_classes=(0, 2)), LOGITS, label, old)
+    assert (naive.abs().amax(1) > 1e-4).tolist() == [False, False, True, True]
+    pulled = extra_gradient(FocalDistillation(alpha=1.0, beta=0.0, old_classes=(0, 2)), LOGITS, label, old)
+    assert (pulled.abs().amax(1) > 1e-4).all(), "α pulls every example, on the classes that both know"
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    "make, named",
+    [
+        (lambda: NaiveReweighting(-0.5), "weight is -0.5"),
+        (lambda: NaiveReweighting(math.nan), "weight is nan"),
+        (lambda: FocalDistillation(weight=math.inf), "weight is inf"),
+        (lambda: FocalDistillation(weight="1"), "weight is '1'"),
+        (lambda: FocalDistillation(alpha=-1), "alpha is -1; it must be a finite number of at least 0"),
+        (lambda: FocalDistillation(beta=-0.1), "beta is -0.1"),
+        (lambda: FocalDistillation(beta=math.nan), "beta is nan"),
+        (lambda: FocalDistillation("kl", temperature=0), "temperature is 0; it must be a finite number above 0"),
+        (lambda: FocalDistillation("kl", temperature=math.nan), "temperature is nan"),
+        (lambda: FocalDistillation("kl", temperature=-3), "temperature is -3"),
+        (lambda: FocalDistillation("cosine"), "distance is 'cosine'; valid are 'logits' and 'kl'"),
+        (lambda: FocalDistillation(over_classes="max"), "over_classes is 'max'; valid are 'sum' and 'mean'"),
+        (lambda: LogitDifferenceInhibition(-1.0), "weight is -1.0"),
+        (lambda: LogitDifferenceInhibition(top=0), "top is 0"),
+        (lambda: LogitDifferenceInhibition(top=1.5), "top is 1.5"),
+        (lambda: LogitDifferenceInhibition(top=True), "top is True"),
+    ],
+)
+def test_settings_without_sense_are_refused(make, named):
+    with pytest.raises(ValueError, match=named):
+        make()
+
+
+@named
+def test_old_logits_that_do_not_fit_are_refused(treatment):
+    with pytest.raises(ValueError, match=r"\(4, 2\), expected \(4, 3\).*old_classes"):
+        treatment.loss(LOGITS, LABEL, OLD[:, :2])
+    with pytest.raises(ValueError, match=r"\(3, 3\), expected \(4, 3\)"):
+        treatment.loss(LOGITS, LABEL, OLD[:3])
+    with pytest.raises(ValueError, match=r"not finite in rows \[1\]"):
+        treatment.loss(LOGITS, LABEL, OLD.index_fill(0, torch.tensor([1]), math.nan))
+
+
+# --- the wiring, through the Trainer ---------------------------------------------------------------------------------
+
+
+def after_training(treatment, old=None, seed=0):
+    "All weights after a short epoch."
+    options = {"num_train_epochs": 1, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "progress": False, "precision": "float32"}
+    return tiny.weights(fine_tune(tiny.model(), tiny.data(), treatment, seed, old=old, **options).model)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return after_training(None)
+
+
+def answers_of_old(right):
+    "An old model that is right on the given rows and wrong on the others."
+    rows = tiny.data()
+    label = np.asarray(rows.labels)
+    shown = np.where(right, label, (label + 1) % 3)
+    return tiny.old_answers(rows).replace(logits=(4 * np.eye(3)[shown]).astype(np.float32))
+
+
+EVERY, NONE = np.ones(32, bool), np.zeros(32, bool)
+
+
+@pytest.mark.parametrize(
+    "treatment",
+    [NaiveReweighting(0.0), FocalDistillation(weight=0.0), FocalDistillation("kl", weight=0.0), LogitDifferenceInhibition(0.0), LogitDifferenceInhibition(0.0, 2)],
+    ids=named_by_settings,
+)
+def test_weight_0_is_plain_training_bit_for_bit(plain, treatment):
+    assert tiny.same(after_training(treatment, tiny.old_answers(tiny.data())), plain)
+
+
+@pytest.mark.parametrize("treatment", [NaiveReweighting(), FocalDistillation(alpha=0.0), FocalDistillation("kl", alpha=0.0)], ids=named_by_settings)
+def test_a_filter_on_right_answers_is_idle_where_the_old_model_has_none(plain, treatment):
+    assert tiny.same(after_training(treatment, answers_of_old(NONE)), plain)
+    assert tiny.distance(after_training(treatment, answers_of_old(EVERY)), plain) > 1e-4
+
+
+def test_focal_beta_moves_only_examples_that_the_old_model_has_right():
+    half = np.arange(32) % 2 == 0
+    treatment, old = FocalDistillation(alpha=0.0), answers_of_old(half)
+    other = old.logits.copy()
+    other[~half] = np.roll(other[~half], 1, axis=1) * 1.5  # still wrong there? only where it is, nothing may change
+    still_wrong = other.argmax(1) != np.asarray(tiny.data().labels)
+    other = np.where((~half & still_wrong)[:, None], other, old.logits)
+    assert (other != old.logits).any() and tiny.same(after_training(treatment, old.replace(logits=other)), after_training(treatment, old))
+    moved = np.where(half[:, None], 2 * old.logits, old.logits)
+    assert tiny.distance(after_training(treatment, old.replace(logits=moved)), after_training(treatment, old)) > 1e-4
+
+
+@pytest.mark.parametrize("treatment", [FocalDistillation(), FocalDistillation("kl"), LogitDifferenceInhibition(top=2), NaiveReweighting()], ids=named_by_settings)
+def test_shuffled_old_logits_change_the_result(treatment):
+    old = tiny.old_answers(tiny.data())
+    shuffled = old.replace(logits=old.logits[np.random.default_rng(0).permutation(len(old))])
+    assert tiny.distance(after_training(treatment, shuffled), after_training(treatment, old)) > 1e-4
+    reordered = old.select(list(reversed(old.id)))  # the same logits in another order of rows: joined by id
+    assert tiny.same(after_training(treatment, reordered), after_training(treatment, old))
+
+
+def test_old_logits_that_are_missing_are_named():
+    old = tiny.old_answers(tiny.data())
+    with pytest.raises(ValueError, match="FocalDistillation needs the old model's logits"):
+        after_training(FocalDistillation())
+    with pytest.raises(ValueError, match="train-31"):
+        after_training(LogitDifferenceInhibition(), old.select(old.id[:31]))
+    with pytest.raises(ValueError, match=r"expected \(8, 3\)"):
+        after_training(FocalDistillation(), old.replace(logits=old.logits[:, :2], prediction=None))
+
+
+def test_a_strong_pull_brings_the_new_logits_to_the_old_ones():
+    old, rows = tiny.old_answers(tiny.data()), tiny.data()
+    options = {"num_train_epochs": 15, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "progress": False, "precision": "float32"}
+    apart = {}
+    for name, treatment in {"plain": None, "pulled": LogitDifferenceInhibition(10.0)}.items():
+        answers = predict(fine_tune(tiny.model(dropout=0.0), rows, treatment, old=old, **options).model, rows)
+        apart[name] = np.square(answers.logits - old.logits).mean()
+    assert apart["pulled"] < 0.85 * apart["plain"]
+
+
+def test_a_students_reference_is_the_mean_of_its_ensemble():
+    task, recipe = tiny.task(), tiny.RECIPE
+    members = [train_once(task, recipe, seed, splits=("train", "selection", "test")) for seed in (0, 1)]
+    student = train_once(task, recipe, 500, LogitDifferenceInhibition(), members)
+    single = train_once(task, recipe, 500, LogitDifferenceInhibition(), members[:1])
+    assert student.configuration["parents"] == [run.id for run in members] and student.id != single.id
+    assert not np.array_equal(student.predictions("test").logits, single.predictions("test").logits)
+
+
+# --- the record and the recipes --------------------------------------------------------------------------------------
+
+
+def test_records_say_what_was_chosen():
+    found = FocalDistillation("kl", 1.0, 2.0, 50.0, 0.5, old_classes=[1, 0]).configuration()
+    assert found == {
+        "name": "FocalDistillation", "weight": 0.5, "old_classes": (1, 0), "distance": "kl", "over_classes": "sum",
+        "alpha": 1.0, "beta": 2.0, "temperature": 50.0,
+    }  # fmt: skip
+    assert LogitDifferenceInhibition(top=3).configuration() == {"name": "LogitDifferenceInhibition", "weight": 1.0, "old_classes": None, "top": 3}
+    assert all(one.needs_old_logits for one in FILTERED)
+
+
+@pytest.mark.parametrize("name", ["pydoc", "digits"])
+@pytest.mark.parametrize("scale", ["smoke", "mini"])
+def test_two_architectures_for_each_kind(name, scale):
+    smaller, larger = architectures(load_task(name), scale, max_steps=2)
+    assert smaller.of_images == larger.of_images == (name == "digits") and smaller.max_steps == larger.max_steps == 2
+    assert smaller.identity() != larger.identity() and smaller.learning_rate == larger.learning_rate
+
+
+def test_the_papers_recipe_is_that_of_section_5_1(monkeypatch):
+    digits = load_task("digits")
+    for recipe in architectures(digits, "paper"):
+        assert (recipe.batch_size, recipe.epochs, recipe.learning_rate, recipe.schedule, recipe.step_epochs) == (2048, 90, 0.1, "step", 30)
+    assert [recipe.depths for recipe in architectures(digits, "paper")] == [(2, 2, 2, 2), (3, 4, 6, 3)]
+    monkeypatch.setattr("compatkit.distillation.model_folder", lambda name: f"folder of {name}")
+    assert [recipe.folder for recipe in architectures(digits, "paper", pretrained=True)] == ["folder of microsoft/resnet-18", "folder of microsoft/resnet-50"]
