@@ -5,7 +5,17 @@ import sys
 import numpy as np
 import pytest
 
-from compatkit.ensembles import average_logits, choose_weight, majority_vote, member_windows, mix, mixing_curve, most_central
+from compatkit.ensembles import (
+    average_logits,
+    choose_weight,
+    majority_vote,
+    member_windows,
+    mix,
+    mixing_curve,
+    most_central,
+    size_curve,
+    uncertainty,
+)
 from compatkit.metrics import FlipCounts, on_par
 from compatkit.predictions import Predictions, log_softmax, softmax
 
@@ -249,3 +259,80 @@ def test_choose_weight_needs_pairs():
 def test_importing_needs_no_heavy_library():
     code = "import sys, compatkit.ensembles; print([m for m in ('torch', 'scipy', 'pandas', 'pyarrow', 'matplotlib') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+# -- the most central member, uncertainty, and the size of an ensemble ------------------------------
+
+@pytest.mark.parametrize("count", range(1, 17))
+def test_averages_votes_and_the_central_member_of_1_to_16(count):
+    members = models(count, seed=count, classes=3)
+    assert np.allclose(average_logits(members).logits, np.mean([m.logits for m in members], axis=0))
+    assert majority_vote(members).prediction.tolist() == [naive_vote(members, row, True) for row in range(60)]
+    for space, place in (("probability", softmax), ("logit", np.asarray)):
+        far = [sum(np.square(place(m.logits) - place(other.logits)).sum() for other in members) for m in members]
+        assert most_central(members, space) == int(np.argmin(far))
+
+
+def test_the_central_member_by_logits_is_not_misled_by_scale():
+    members = models(3, seed=4)
+    loud = members[0].replace(logits=50 * members[0].logits)
+    assert most_central([loud, *members[1:], members[0]], "logit") != 0
+    with pytest.raises(ValueError, match="choose probability or logit"):
+        most_central(members, "odds")
+    with pytest.raises(ValueError, match="needs `logits`"):
+        most_central([Predictions(m.id, m.label, m.prediction) for m in members], "logit")
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_uncertainty_is_that_of_a_naive_sum(classes):
+    members = models(6, seed=3, classes=classes)
+    probabilities = np.array([softmax(m.logits) for m in members])
+    entropy = lambda p: -(p * np.log(p)).sum(axis=-1)
+    whole = entropy(probabilities.mean(axis=0))
+    assert np.allclose(uncertainty(members), whole)
+    divergence = (probabilities * np.log(probabilities / probabilities.mean(axis=0))).sum(axis=-1).mean(axis=0)
+    assert np.allclose(uncertainty(members, "disagreement"), divergence)
+    assert np.allclose(uncertainty([members[0], *map(shuffled, members[1:])]), whole) # joined by id
+
+
+def test_uncertainty_keeps_its_limits():
+    members = models(4, seed=8)
+    assert (uncertainty(members) <= np.log(4) + 1e-12).all() and (uncertainty(members, "disagreement") >= 0).all()
+    assert np.allclose(uncertainty([members[0]] * 5, "disagreement"), 0) and np.allclose(uncertainty([members[0]] * 5), uncertainty(members[:1]))
+    even = [m.replace(logits=np.zeros_like(m.logits)) for m in members]
+    assert np.allclose(uncertainty(even), np.log(4))
+    sure = [m.replace(logits=1e4 * np.eye(4)[[k] * 60]) for k, m in enumerate(members)] # each is certain of another class
+    assert np.allclose(uncertainty(sure, "disagreement"), np.log(4)) and np.isfinite(uncertainty(sure)).all()
+
+
+def test_uncertainty_refuses_what_it_cannot_use():
+    first, second = models(2)
+    with pytest.raises(ValueError, match="choose entropy or disagreement"):
+        uncertainty([first, second], "variance")
+    with pytest.raises(ValueError, match="needs `logits`"):
+        uncertainty([first, Predictions(first.id, first.label, first.prediction)])
+    with pytest.raises(ValueError, match="at least one member"):
+        uncertainty([])
+    with pytest.raises(ValueError, match="only in the old"):
+        uncertainty([first, second.select(second.id[:5])])
+
+
+def test_groups_of_one_size_share_no_member():
+    olds, news = models(7, seed=1), models(7, seed=2)
+    news = [new.replace(label=olds[0].label) for new in news]
+    curve = size_curve(olds, news, (1, 2, 3, 7))
+    assert curve.size.tolist() == [1, 2, 3, 7] and curve.groups.tolist() == [7, 3, 2, 1]
+    for place, size in enumerate(curve.size):
+        counts = [FlipCounts.between(average_logits(olds[g * size:(g + 1) * size]), average_logits(news[g * size:(g + 1) * size]))
+                  for g in range(7 // size)]
+        for name, held in (("nfr", curve.nfr), ("accuracy_old", curve.accuracy_old), ("accuracy_new", curve.accuracy_new), ("relative_nfr", curve.relative_nfr)):
+            values = [getattr(one, name) for one in counts]
+            assert held[place, 0] == pytest.approx(np.mean(values))
+            assert np.isnan(held[place, 1]) if len(values) == 1 else held[place, 1] == pytest.approx(np.std(values, ddof=1))
+
+
+@pytest.mark.parametrize("size", [0, -1, 4])
+def test_too_few_members_for_a_size_are_refused(size):
+    olds, news = models(3, seed=1), models(5, seed=1)
+    with pytest.raises(ValueError, match=f"an ensemble of {size} on both sides .* there are 3 and 5"):
+        size_curve(olds, news, [1, size])

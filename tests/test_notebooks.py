@@ -17,7 +17,7 @@ from compatkit.runs import machine_paths
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "nbs").glob("*.ipynb"))
 WITHOUT_MODULE = {"index", "benchmarks", "landscape"}
-METHODS = {"gated_fusion", "decisions", "distillation", "bcwi", "landscape"}  # those that papermill runs; a new method notebook is added here
+METHODS = {"gated_fusion", "decisions", "distillation", "ensembles", "bcwi", "landscape", "muscle"}  # those that papermill runs; a new method notebook is added here
 LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
 FLOORS = [
     {"predictions", "hub", "policy", "sections", "binomial"},
