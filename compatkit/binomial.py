@@ -99,9 +99,11 @@ def share_for(
         else:
             slope = k * exp(log_mass(k, n, p)) / probability # of log tail against log share
             following = p * exp((log(alpha) - log(probability)) / slope) if slope > 1e-12 else inf
+            if abs(following - p) <= 1e-10 * p: # the next step of Newton's would change nothing that a float can hold
+                return following
         if not low < following < high:
             following = (low + high) / 2
-        if abs(following - p) <= 1e-15 * p or following in (low, high):
+        if following in (low, high):
             return following
         p = following
     return p

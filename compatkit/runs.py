@@ -275,14 +275,17 @@ class Run:
 
     @property
     def id(self) -> str:
+        "Its folder's name: the configuration's kind and 16 digits of its hash."
         return self.record["id"]
 
     @property
     def configuration(self) -> dict:
+        "What it was asked to be; equal configurations are one run."
         return self.record["configuration"]
 
     @property
     def results(self) -> dict:
+        "What its computation returned."
         return self.record["results"]
 
     @property

@@ -7,6 +7,7 @@ from math import ceil, inf, log, nan
 import numpy as np
 import pytest
 from scipy.stats import binom
+from two_models import NAMES, models, shuffled
 
 from compatkit.decisions import (
     PRICES, Calibration, Certificate, Pool, PriceChoice, PriceCurve, calibrate, choose_dial, choose_price, critical_price, decide, halves, keep_old,
@@ -15,24 +16,6 @@ from compatkit.decisions import (
 from compatkit.ensembles import mix
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions, log_probability, over_classes, softmax
-
-NAMES = np.array(["pear", "apple", "fig", "plum"])  # not in alphabetical order on purpose
-
-
-def models(n=300, seed=0, classes=4, names=False, dtype=np.float64):
-    "An old and a new model; the new one is better, and they share some of their errors."
-    generator = np.random.default_rng(seed)
-    label = generator.integers(0, classes, n)
-    shared, first, second = generator.normal(size=(3, n, classes))
-    ids, right = [f"e{i}" for i in range(n)], np.eye(classes)[label]
-    label = NAMES[label] if names else label
-    make = lambda z: Predictions(ids, label, logits=z.astype(dtype), classes=NAMES[:classes] if names else None)
-    return make(1.5 * right + shared + first), make(2.5 * right + shared + second)
-
-
-def shuffled(predictions, seed=0):
-    return predictions.select(np.random.default_rng(seed).permutation(predictions.id))
-
 
 # --- the rule ----------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -571,10 +570,8 @@ def test_half_precision_changes_little(teachers, plain_losses):
     assert not np.array_equal(found, plain_losses)
 
 
-def train_share(rank, port, folder, states):
-    "One of two processes that train together, as torchrun starts them."
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()})
+def train_share(rank, folder, states):
+    "One of two processes that train together."
     found = {}
     for name in ("asked", "kept"):
         old, new = (add_adapter(tiny_llama.llama(seed), RECIPE) for seed in (0, 1))
@@ -585,22 +582,11 @@ def train_share(rank, port, folder, states):
         losses = five_losses(objective, new, **shared)
         found[name] = {"losses": losses.tolist(), "adapter": model_fingerprint(new)}
     (Path(folder) / f"found-{rank}.json").write_text(json.dumps(found))
-    torch.distributed.destroy_process_group()
 
 
 def test_two_processes_give_what_one_gives_with_twice_the_batch(teachers, plain_losses, tmp_path):
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
     states = {"old": teachers[0].state_dict(), "new": teachers[1]().state_dict()}
-    both = [tiny.processes().Process(target=train_share, args=(rank, port, str(tmp_path), states)) for rank in range(2)]
-    for process in both:
-        process.start()
-    for process in both:
-        process.join(timeout=240)
-        if process.is_alive():
-            process.kill()
-    assert [process.exitcode for process in both] == [0, 0]
+    tiny.train_together(train_share, str(tmp_path), states)
     first, second = (json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in range(2))
     for name in ("asked", "kept"):
         np.testing.assert_allclose(first[name]["losses"], plain_losses, atol=1e-4 if name == "asked" else 2e-3)

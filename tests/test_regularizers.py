@@ -1,8 +1,6 @@
 """Weight-space treatments: the formulas by hand, through the Trainer at both ends of the dial, new classes, DDP, and what is refused."""
 
 import json
-import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -568,15 +566,11 @@ def shared(which):
     return (ElasticWeightConsolidation(old, ones(old), 0.3), PriorWeightDecay(old, 1.0), Mixout(old, 0.5))[which]
 
 
-def train_share(rank, port, folder):
-    "One of two processes that train together, as torchrun starts them."
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1",
-             "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()})
+def train_share(rank, folder):
+    "One of two processes that train together."
     for which in range(3):
         options = SHARED["sgd"] | {"per_device_train_batch_size": 4, "ddp_backend": "gloo", "use_cpu": True}
         save_weights(train(shared(which), model=tiny.model(dropout=0.0), **options), Path(folder) / f"{which}-{rank}.safetensors")
-    torch.distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
@@ -584,18 +578,8 @@ def trained_by_two(tmp_path_factory):
     "(treatment, rank) → weights that two processes left."
     from safetensors.torch import load_file
 
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    folder, context = tmp_path_factory.mktemp("two"), tiny.processes()
-    both = [context.Process(target=train_share, args=(rank, port, str(folder))) for rank in range(2)]
-    for process in both:
-        process.start()
-    for process in both:
-        process.join(timeout=240)
-        if process.is_alive():
-            process.kill()
-    assert [process.exitcode for process in both] == [0, 0]
+    folder = tmp_path_factory.mktemp("two")
+    tiny.train_together(train_share, str(folder))
     return {(which, rank): load_file(folder / f"{which}-{rank}.safetensors") for which in range(3) for rank in range(2)}
 
 

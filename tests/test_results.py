@@ -517,3 +517,95 @@ def test_every_mean_can_be_a_mean_of_counts():
             assert abs(100 * round(value * total / 100) / total - value) < 0.005 + 1e-9, (table, upgrade, task, row, name)
             checked += 1
     assert checked > 100
+
+
+# --- the other papers' figures ---------------------------------------------------------------------------------------
+
+
+def tables_of(paper):
+    "(table, upgrade, task) → row → measure → value."
+    found = {}
+    for line in every_line():
+        if line["paper"] == paper:
+            rows = found.setdefault((line["table"], line["upgrade"], line["task"]), {})
+            rows.setdefault(line["row"], {})[line["measure"]] = float(line["value"])
+    return found
+
+
+PCT_MISPRINTS = {("5a", "new model"): 23.56, ("5a", "FD-KL"): 16.03, ("5b", "new model"): 42.18}  # what equation 11 gives
+
+
+def test_pct_prints_relative_nfr_by_its_equation_11():
+    checked, misprints = 0, {}
+    for (table, _, _), rows in tables_of("pct").items():
+        for name, row in rows.items():
+            if name == "old model":
+                continue
+            independent = (100 - row["error_old"]) * (100 - row["accuracy"]) / 100**2
+            by_equation = row["nfr"] / independent
+            checked += 1
+            if abs(by_equation - row["relative_nfr"]) > 0.005 / independent + 0.005:  # both were rounded
+                misprints[table, name] = round(by_equation, 2)
+    assert misprints == PCT_MISPRINTS and checked == 5 * 5 + 8
+
+
+def test_pct_repeats_its_models_between_tables():
+    tables = {table: rows for (table, _, _), rows in tables_of("pct").items()}
+    assert set(tables) == {"2a", "2b", "3", "4", "5a", "5b"}
+    assert tables["3"]["new model"] == tables["2a"]["new model"] and tables["3"]["α 1, β 5"] == tables["2a"]["FD-LM"]
+    for table, rows in tables.items():
+        assert rows["old model"]["accuracy"] == pytest.approx(100 - rows["naive re-weighting" if "naive re-weighting" in rows else "new model"]["error_old"])
+        floor = lambda row: max(0, row["error_old"] - (100 - row["accuracy"]) - 100)
+        assert all(floor(row) <= row["nfr"] <= 100 - row["accuracy"] for name, row in rows.items() if name != "old model")
+    assert tables["4"]["ensemble of 16"]["error_old"] == tables["2a"]["ensemble of 16"]["error_old"]
+
+
+def test_the_talk_rounds_what_pct_printed_and_its_own_rows_fit():
+    talk, pct = tables_of("bcwi"), tables_of("pct")["4", "resnet-18 to resnet-50", "imagenet"]
+    images = talk["architecture", "resnet-18 to resnet-50", "imagenet"]
+    for name, theirs in {"new model": "new model", "ensemble of 16": "ensemble of 16", "focal, the talk's": "FD-KL"}.items():
+        for measure, value in images[name].items():
+            assert abs(value - pct[theirs][measure]) <= HALF + 0.01, (name, measure)
+    massive = talk["main", "", "massive_adddata"]
+    assert massive["BCWI α=0.4"]["nfr"] <= massive["new model"]["nfr"] / 2 and massive["BCWI α=0.6"]["nfr"] < massive["BCWI α=0.4"]["nfr"]
+    for row in massive.values():  # PFR = NFR + the gain in accuracy cannot be negative
+        assert row.get("nfr", 0) + row["accuracy"] - massive["old model"]["accuracy"] >= 0
+
+
+def test_muscle_prints_changes_that_follow_from_its_other_columns():
+    checked = 0
+    for (table, _, _), rows in tables_of("muscle").items():
+        if table == "6":
+            continue
+        new, adapter = rows["new model"], rows["compatibility adapter"]
+        level = "rouge1" if table == "5" else "accuracy"
+        assert abs(adapter[level] - new[level] - adapter["gain"]) < 0.0101
+        assert abs(100 * adapter["nfr change"] / new["nfr"] - adapter["nfr change %"]) < 0.0101
+        checked += 1
+    assert checked == 4 + 4 + 4 + 4
+
+
+def test_muscle_masks_follow_from_the_untreated_flips():
+    tables = tables_of("muscle")
+    rows, untreated = tables["6", "llama 1 to llama 2", "piqa"], tables["3", "llama 1 to llama 2", "piqa"]
+    assert len(rows) == 6
+    for row in rows.values():
+        assert abs(row["pfr change"] - row["nfr change"] - row["gain"]) < 0.0151
+        assert abs(100 * row["nfr change"] / untreated["new model"]["nfr"] - row["nfr change %"]) < 0.0101
+    main = untreated["compatibility adapter"]
+    assert all(main[name] == rows["C wrong"][name] for name in ("nfr change", "nfr change %", "gain"))
+
+
+def test_muscle_names_one_model_alike_and_its_claims_are_those_of_its_rows():
+    tables, accuracy = tables_of("muscle"), {}
+    for (table, upgrade, task), rows in tables.items():
+        if table == "6":
+            continue
+        level = "rouge1" if table == "5" else "accuracy"
+        for name, row in zip(upgrade.split(" to "), (rows["old model"], rows["new model"])):
+            assert accuracy.setdefault((task, name), row[level]) == row[level], (task, name)
+    rises = {key: rows["compatibility adapter"] for key, rows in tables.items() if key[0] != "6"}
+    more_flips = {key for key, row in rises.items() if row["nfr change"] > 0}
+    less_accurate = {key for key, row in rises.items() if row["gain"] < 0}
+    assert more_flips == {("3", "phi 1.5 to phi 2", "hellaswag")}
+    assert less_accurate == more_flips | {("4", "phi 1 to phi 1.5", "gsm8k")}

@@ -6,28 +6,11 @@ from math import inf, nan
 
 import numpy as np
 import pytest
+from two_models import NAMES, models, shuffled
 
 from compatkit.decisions import Calibration, Pool, choose_price, halves, keep_old, pool
 from compatkit.predictions import Predictions, over_classes, softmax
 from compatkit.serving import Rule, decide_file, rule_from_files
-
-NAMES = np.array(["pear", "apple", "fig", "plum"])  # not in alphabetical order on purpose
-
-
-def models(n=300, seed=0, classes=4, names=False, dtype=np.float64):
-    "An old and a new model; the new one is better, and they share some of their errors."
-    generator = np.random.default_rng(seed)
-    label = generator.integers(0, classes, n)
-    shared, first, second = generator.normal(size=(3, n, classes))
-    ids, right = [f"e{i}" for i in range(n)], np.eye(classes)[label]
-    label = NAMES[label] if names else label
-    make = lambda z: Predictions(ids, label, logits=z.astype(dtype), classes=NAMES[:classes] if names else None)
-    return make(1.5 * right + shared + first), make(2.5 * right + shared + second)
-
-
-def shuffled(predictions, seed=0):
-    return predictions.select(np.random.default_rng(seed).permutation(predictions.id))
-
 
 # --- the rule in a service ---------------------------------------------------------------------------------------------
 

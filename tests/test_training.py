@@ -5,7 +5,6 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import sys
 import textwrap
 import time
@@ -613,10 +612,8 @@ SHIFTED = replace(tiny.IMAGE_RECIPE, padding=2, mirrored=True, batch_size=4)
 SHARED_OPTIONS = {"dropout": 0.0, "optim": "sgd", "learning_rate": 0.2, "num_train_epochs": 3}
 
 
-def train_share(rank, port, folder):
-    "One of two processes that train together, as torchrun starts them."
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in place.items()})
+def train_share(rank, folder):
+    "One of two processes that train together."
     rows = tiny.data()
     for name, treatment in SHARED.items():
         made = treatment()
@@ -631,13 +628,6 @@ def train_share(rank, port, folder):
     watcher = Listens()
     _fitted(SHIFTED, *image_rows(recipe=SHIFTED)[::2], watcher, 0, ddp_backend="gloo", use_cpu=True)
     (Path(folder) / f"pixels-{rank}.json").write_text(json.dumps([[hash_of(one) for one in batch] for batch in watcher._seen]))
-    torch.distributed.destroy_process_group()
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -645,15 +635,8 @@ def trained_by_two(tmp_path_factory):
     "What two processes left that trained together: (name of a treatment in SHARED, rank) → weights; ('seen', rank) → rows."
     from safetensors.torch import load_file
 
-    folder, port, context = tmp_path_factory.mktemp("two"), free_port(), tiny.processes()
-    both = [context.Process(target=train_share, args=(rank, port, str(folder))) for rank in range(2)]
-    for process in both:
-        process.start()
-    for process in both:
-        process.join(timeout=240)
-        if process.is_alive():
-            process.kill()
-    assert [process.exitcode for process in both] == [0, 0]
+    folder = tmp_path_factory.mktemp("two")
+    tiny.train_together(train_share, str(folder))
     seen = {(what, rank): json.loads((folder / f"{what}-{rank}.json").read_text()) for what in ("seen", "pixels") for rank in range(2)}
     return seen | {(name, rank): load_file(folder / f"{name}-{rank}.safetensors") for name in SHARED for rank in range(2)}
 

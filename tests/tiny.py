@@ -1,6 +1,8 @@
 """What several test files share: tasks of made-up sentences and pictures, models that train in a blink, and processes that start fast."""
 
 import multiprocessing
+import os
+import socket
 from functools import lru_cache
 
 import numpy as np
@@ -110,3 +112,25 @@ def processes():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["compatkit.gated_fusion", "compatkit.distillation"])
     return context
+
+
+def _one_of_two(rank, port, share, arguments):
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    share(rank, *arguments)
+    torch.distributed.destroy_process_group()
+
+
+def train_together(share, *arguments):
+    "Call share(rank, *arguments) in two processes that train together, as torchrun starts them."
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    both = [processes().Process(target=_one_of_two, args=(rank, port, share, arguments)) for rank in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(timeout=240)
+        if process.is_alive():
+            process.kill()
+    assert [process.exitcode for process in both] == [0, 0]
