@@ -235,7 +235,7 @@ _LEARNING = {  # model, scale or task → what differs from the recipe's default
     "smoke text": dict(width=64, vocabulary=2000, max_length=24, epochs=5, learning_rate=5e-3),
     "mini text": dict(width=128, max_length=32, epochs=10, learning_rate=2e-3),
     "smoke images": dict(stem=8, widths=(8, 16), depths=(1, 1), batch_size=32, epochs=5, learning_rate=5e-3, enlarge=2, padding=1),
-    "mini images": dict(stem=16, widths=(16, 32, 64), depths=(1, 1, 1), batch_size=128, epochs=10, learning_rate=2e-3, enlarge=2, padding=2, mirrored=True),
+    "mini images": dict(stem=16, widths=(16, 32, 64), depths=(1, 1, 1), batch_size=128, epochs=8, learning_rate=2e-3, enlarge=2, padding=2, mirrored=True),
     "mini digits": dict(stem=8, widths=(8, 16), depths=(1, 1), batch_size=32, epochs=15, learning_rate=5e-3, enlarge=2, padding=1),
     "paper images": dict(batch_size=2048, epochs=90, learning_rate=0.1, weight_decay=1e-4, warmup=0.0, optimizer="sgd", schedule="step", clip=5.0,
                          side=256, crop=224, mirrored=True),
@@ -260,6 +260,7 @@ def architectures(
             return tuple(Recipe("image", name, str(model_folder(name)), **given) for name in HUB_RESNETS.values())
         return tuple(Recipe("resnet", **RESNETS[name], **given) for name in RESNETS)
     kind = f"{scale} {'digits' if (scale, task.name) == ('mini', 'digits') else 'images'}"
-    small = Recipe("resnet", precision="float32", max_steps=max_steps, **_LEARNING[kind])
+    precision = "auto" if kind == "mini images" else "float32"  # convolutions take half the time in bfloat16, also on a CPU
+    small = Recipe("resnet", precision=precision, max_steps=max_steps, **_LEARNING[kind])
     larger = dict(widths=tuple(2 * one for one in small.widths)) if kind != "mini images" else _LARGER["resnet"]
     return small, replace(small, **larger)
