@@ -120,14 +120,17 @@ class ResultTable:
     notes: tuple = ()
     paper: dict = field(default_factory=dict)  # (row, measure) → (value, spread) in percent, where it may be compared
     command: str = ""  # what makes this table again
+    quantity: str = "accuracy"  # what that column of the rows holds: accuracy, or the mean of a score, such as ROUGE-1
 
     def cells(self) -> tuple[list, list]:
         """(header, lines) as text."""
-        header = ["method", "setting", "accuracy %", "NFR %", "PFR %", "as old %", "accuracy − untreated", "as in the paper: accuracy %", "NFR %", "seeds"]
+        what = self.quantity
+        header = ["method", "setting", f"{what} %", "NFR %", "PFR %", "as old %", f"{what} − untreated", f"as in the paper: {what} %", "NFR %", "seeds"]
         lines = [self._line(row) for row in self.rows]
         if self.paper:
-            header += ["paper: accuracy %", "NFR %"]
-            lines = [line + [self._printed(row, "accuracy"), self._printed(row, "nfr")] for line, row in zip(lines, self.rows)]
+            header += [f"paper: {what} %", "NFR %"]
+            printed = what.lower().replace("-", "")  # accuracy, rouge1
+            lines = [line + [self._printed(row, printed), self._printed(row, "nfr")] for line, row in zip(lines, self.rows)]
         return header, lines
 
     def _line(self, row: Row) -> list:
@@ -153,7 +156,7 @@ class ResultTable:
         """Everything, for a JSON file; fractions, and the ids of each row's records."""
         rows = [asdict(row) | {"pays_with_accuracy": row.pays} for row in self.rows]
         paper = [[*key, *value] for key, value in self.paper.items()]
-        return {"title": self.title, "command": self.command, "rows": rows, "notes": list(self.notes), "paper": paper}
+        return {"title": self.title, "command": self.command, "rows": rows, "notes": list(self.notes), "paper": paper, "quantity": self.quantity}
 
     def save(self, path) -> None:
         """Write to_dict as JSON, in one move."""
@@ -199,7 +202,7 @@ def load_table(
         row["selection"] = {name: pair(value) for name, value in row["selection"].items()}
         rows.append(Row(**(row | {"records": tuple(row["records"])})))
     paper = {(row, measure): (value, spread) for row, measure, value, spread in content.get("paper", ())}
-    return ResultTable(content["title"], tuple(rows), tuple(content["notes"]), paper, content["command"])
+    return ResultTable(content["title"], tuple(rows), tuple(content["notes"]), paper, content["command"], content.get("quantity", "accuracy"))
 
 # %% ../nbs/results.ipynb #31741f3f
 def results_markdown(

@@ -535,6 +535,16 @@ def tables_of(paper):
 PCT_MISPRINTS = {("5a", "new model"): 23.56, ("5a", "FD-KL"): 16.03, ("5b", "new model"): 42.18}  # what equation 11 gives
 
 
+def test_a_table_of_scores_says_so_and_finds_its_own_printed_figures(tmp_path):
+    figures = {("good", "rouge1"): (34.79, None), ("good", "accuracy"): (1.0, None)}
+    table = ResultTable("t", ROWS, paper=figures, quantity="ROUGE-1")
+    header, lines = table.cells()
+    assert header[2] == "ROUGE-1 %" and "ROUGE-1 − untreated" in header and "paper: ROUGE-1 %" in header and not any("accuracy" in one for one in header)
+    assert next(line for line in lines if line[0] == "good")[header.index("paper: ROUGE-1 %")] == "34.79"
+    table.save(tmp_path / "t.json")
+    assert load_table(tmp_path / "t.json").cells() == table.cells()
+
+
 def test_pct_prints_relative_nfr_by_its_equation_11():
     checked, misprints = 0, {}
     for (table, _, _), rows in tables_of("pct").items():
