@@ -161,6 +161,11 @@ class _Scratch:
         return self.kept[key][: like.numel()].view(like.shape)
 
 
+def _plain(piece: _Piece) -> bool:
+    """Whether the arithmetic can be done in the tensors' own type."""
+    return piece.out.dtype == piece.old.dtype == piece.new.dtype and piece.out.dtype in (torch.float32, torch.float64)
+
+
 def _write(piece: _Piece, alpha: float, scratch: _Scratch) -> None:
     """out = the interpolation, in place."""
     if piece.old is None or piece.new is None:
@@ -168,9 +173,11 @@ def _write(piece: _Piece, alpha: float, scratch: _Scratch) -> None:
         piece.out.copy_(scratch(0, given).copy_(given).mul_(weight * piece.scale))
     elif alpha in (0, 1):
         piece.out.copy_(piece.old if alpha else piece.new)
+    elif piece.importance is None and _plain(piece):
+        torch.lerp(piece.new, piece.old, alpha, out=piece.out)
     else:
         for out, old, new, importance, *_ in _chunks(piece):
-            plain = out.dtype == old.dtype == new.dtype and out.dtype in (torch.float32, torch.float64)
+            plain = _plain(piece)
             result = out if plain else scratch(0, out)
             old, new = (old, new) if plain else (scratch(1, out).copy_(old), scratch(2, out).copy_(new))
             if importance is None:
