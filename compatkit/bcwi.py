@@ -176,8 +176,8 @@ def _write(piece: _Piece, alpha: float, scratch: _Scratch) -> None:
     elif piece.importance is None and _plain(piece):
         torch.lerp(piece.new, piece.old, alpha, out=piece.out)
     else:
+        plain = _plain(piece)
         for out, old, new, importance, *_ in _chunks(piece):
-            plain = _plain(piece)
             result = out if plain else scratch(0, out)
             old, new = (old, new) if plain else (scratch(1, out).copy_(old), scratch(2, out).copy_(new))
             if importance is None:
