@@ -7,6 +7,7 @@ __all__ = ['POSTERIORS', 'Rule', 'Decided', 'decide_file', 'rule_from_files', 'l
 
 # %% ../nbs/serving.ipynb #d8ea99ea
 import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -310,6 +311,18 @@ class Decided(NamedTuple):
     only_in_old: int # old answers that no new example asked for
 
 
+def _has_answers(path):
+    "Whether a file has a column of answers beside its logits, which says whether it calls them by number."
+    path = Path(path)
+    if path.suffix == ".jsonl":
+        with open(path, encoding="utf-8-sig") as file:
+            return "prediction" in json.loads(next(filter(str.strip, file), "{}"))
+    if path.suffix == ".csv":
+        return "prediction" in csv_names(path, {}).values()
+    from pyarrow import parquet
+    return "prediction" in parquet.read_schema(path).names
+
+
 def decide_file(
     rule,        # a Rule
     old,         # path of the old answers: .parquet, .csv or .jsonl; logits only for a pool
@@ -322,6 +335,7 @@ def decide_file(
     kept = _OldAnswers(rule, lambda: _pieces(old, rows))
     asked, done = np.zeros(len(kept.keys), dtype=bool), np.zeros(3, dtype=np.int64)
     left_out = np.sort(_keys(np.asarray(list(without), dtype=str)))
+    by_name = rule.names is not None and not kept.named and not _has_answers(old)
     with _Writer(out) as writer:
         for piece in _pieces(new, rows):
             answers, place, same = rule._applied(kept, piece)
@@ -330,7 +344,8 @@ def decide_file(
             asked[place[place >= 0]] = True
             wanted = ~np.isin(_keys(piece.id), left_out)
             done += wanted.sum(), (wanted & same).sum(), (wanted & (place < 0)).sum()
-            writer.add(answers.select(wanted).replace(classes=None)) # a csv has no place for them
+            answers = answers.select(wanted).replace(classes=None) # a csv has no place for them, and numbers say nothing without them
+            writer.add(answers.replace(prediction=np.array(rule.names)[answers.prediction]) if by_name else answers)
         if not done[0]:
             raise ValueError(f"{Path(new).name}: all its examples are to be left out, so there is nothing to decide")
     return Decided(*done.tolist(), int((~asked).sum()))

@@ -394,3 +394,18 @@ def test_files_that_are_not_what_they_say_name_themselves_once(tmp_path, content
     with pytest.raises(ValueError, match=complaint) as told:
         decide_file(Rule(1, range(4)), tmp_path / "old.csv", tmp_path / "new.parquet", tmp_path / "out.csv")
     assert str(told.value).count("old.csv") == 1
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_answers_that_were_never_numbers_in_a_file_are_written_by_name(ending, tmp_path):
+    "Two files of logits by class name and nothing else: a number would be of no use to whoever reads the result."
+    polars = pytest.importorskip("polars")
+    old, new = models(names=True)
+    for name, side in (("old", old), ("new", new)):
+        frame = polars.DataFrame({"id": side.id.tolist()} | {f"logit_{one}": side.logits[:, place] for place, one in enumerate(NAMES)})
+        {"csv": frame.write_csv, "jsonl": frame.write_ndjson, "parquet": frame.write_parquet}[ending](tmp_path / f"{name}.{ending}")
+    paths = [tmp_path / f"{name}.{ending}" for name in ("old", "new", "out")]
+    decide_file(Rule(1.5, tuple(NAMES.tolist())), *paths)
+    written = Predictions.load(paths[2]).select(old.id).prediction
+    expected = keep_old(old, new, 1.5).prediction
+    assert written.tolist() == (expected if expected.dtype.kind == "U" else NAMES[expected]).tolist()
