@@ -140,6 +140,8 @@ def _one_kind(parts, old, new):
     loose = [key for key in parts if sides[key[0]].cells]
     if loose and all(WHOLE.fullmatch(value) for key in loose for value in parts[key].values):
         parts = parts | {key: _sorted_values(parts[key], [int(value) for value in parts[key].values]) for key in loose}
+    else:
+        _check_loose({key: parts[key].values for key in loose}, sides)
     text = any(_is_text(part) for part in parts.values())
     if old.width and new.width and old.width != new.width and not (old.classes and new.classes):
         raise ValueError(f"{old.name} has {old.width} classes and {new.name} has {new.width}: "
@@ -148,10 +150,23 @@ def _one_kind(parts, old, new):
         parts = {key: _named(part, sides[key[0]], key[1]) for key, part in parts.items()}
     first = {_is_text(part): (key, part) for key, part in reversed(parts.items()) if part.values}
     if len(first) == 2:
-        told = [f"`{name}` of {sides[side].name} holds {kind} ({few(part.values)})"
-                for kind, ((side, name), part) in (("numbers", first[False]), ("text", first[True]))]
-        raise ValueError(f"{' and '.join(told)}, so no two would ever be equal: write both as numbers or both as text")
+        _refuse_kinds(sides, {key: part.values for key, part in (first[False], first[True])})
     return parts
+
+
+def _check_loose(values, sides):
+    "Raises ValueError where all cells of one csv column are numbers and none of another is."
+    whole = {key: [bool(WHOLE.fullmatch(value)) for value in given] for key, given in values.items() if given}
+    numbers = next((key for key in whole if all(whole[key])), None)
+    names = next((key for key in whole if not any(whole[key])), None)
+    if numbers and names:
+        _refuse_kinds(sides, {key: values[key] for key in (numbers, names)})
+
+
+def _refuse_kinds(sides, values):
+    "ValueError for a column of numbers and one of text, (side, field) -> values."
+    told = [f"`{name}` of {sides[side].name} holds {kind} ({few(given)})" for kind, ((side, name), given) in zip(("numbers", "text"), values.items())]
+    raise ValueError(f"{' and '.join(told)}, so no two would ever be equal: write both as numbers or both as text")
 
 
 def _is_text(part):

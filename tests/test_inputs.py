@@ -362,3 +362,13 @@ def test_a_pair_cannot_be_changed():
     pair = Pair.of(Predictions(["a"], [1], [1]), Predictions(["a"], [1], [0]))
     with pytest.raises(AttributeError):
         pair.label = None
+
+
+def test_numbers_for_answers_and_names_for_labels_are_refused_in_csv_files_too(tmp_path):
+    "Cells are text, so nothing would fail: every answer would be wrong."
+    (tmp_path / "old.csv").write_text("id,label,prediction\na,cat,cat\nb,dog,cat\n")
+    (tmp_path / "new.csv").write_text("id,prediction\na,0\nb,1\n")
+    with pytest.raises(ValueError, match="`prediction` of new.csv holds numbers .*`label` of old.csv holds text .*no two would ever be equal"):
+        read_pair(tmp_path / "old.csv", tmp_path / "new.csv")
+    (tmp_path / "new.csv").write_text("id,prediction\na,0\nb,dog\n")  # a class that is called so, or a model's odd answer
+    assert read_pair(tmp_path / "old.csv", tmp_path / "new.csv").n == 2
