@@ -25,7 +25,7 @@ setup(
     packages=[settings["lib_path"]],
     package_data={settings["lib_path"]: ["papers.csv", "page.html", "page.css", "page.js"]},
     install_requires=settings["requirements"].split(),
-    extras_require={"dev": settings["dev_requirements"].split()},
+    extras_require={name: settings[f"{name}_requirements"].split() for name in ("dev", "ray")},
     entry_points={
         "console_scripts": ["compatkit = compatkit.cli:main"],
         # papermill loads this before it reads its arguments: `papermill nbs/x.ipynb` then finds its output path
