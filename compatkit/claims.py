@@ -53,6 +53,7 @@ CLAIMS = (
     Claim("BCWI", "… and at most half of the new model's", "bcwi", ("main",), ("BCWI α=0.4",), ("new model",), 0.5),
     Claim("BCWI", "… without loss of accuracy against the new model", "bcwi", ("main",), ("BCWI α=0.4",)),
     Claim("BCWI", "The α that the rule chooses costs no accuracy either", "bcwi", ("main",), ("BCWI",)),
+    Claim("BCWI", "The probability ensemble, which runs two models, flips no less", "bcwi", ("ensemble",), ("probability ensemble",), ("BCWI",), 1.0, True),
     Claim("MUSCLE", "The compatibility adapter lowers NFR (tables 3 to 5)", "muscle", ("main", "3", "4", "5"), ("compatibility adapter",), ("new model",)),
     Claim("MUSCLE", "… and keeps or raises accuracy", "muscle", ("main", "3", "4", "5"), ("compatibility adapter",)),
     Claim("MUSCLE", "The mask \"C wrong\" has the lowest NFR of the masks (table 6)", "muscle", ("6",), ("C wrong",), _MASKS),
