@@ -26,7 +26,6 @@ project, author, version = settings["title"], settings["author"], settings["vers
 copyright = settings["copyright"]
 html_title = project
 extensions = ["myst_nb", "sphinx.ext.autodoc"]
-exclude_patterns = []
 
 # notebooks: shown as they were saved
 nb_execution_mode = "off"
