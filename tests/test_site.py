@@ -150,7 +150,7 @@ def pages(built):
 
 def test_every_notebook_table_and_module_has_its_page(pages):
     tables = {path.stem for path in (ROOT / "results" / "tables").glob("*.json")}
-    assert {f"{name}.html" for name in NOTEBOOKS} | {f"tables/{name}.html" for name in tables} | {f"api/{name}.html" for name in MODULES} <= set(pages)
+    assert {f"{name}.html" for name in NOTEBOOKS} | {f"measured/{name}.html" for name in tables} | {f"api/{name}.html" for name in MODULES} <= set(pages)
     for name in MODULES:
         assert f"api/{name}.html" in pages[f"{name}.html"].links and f"../{name}.html" in pages[f"api/{name}.html"].links
 
@@ -233,7 +233,7 @@ def show(browser, address):
 
 
 def test_pictures_load_and_no_page_is_wider_than_a_phone(show, pages):
-    chosen = [here for here, page in pages.items() if "img" in page.tags] + ["index.html", "api/metrics.html", "tables/index.html", "search.html"]
+    chosen = [here for here, page in pages.items() if "img" in page.tags] + ["index.html", "api/metrics.html", "measured/index.html", "search.html"]
     seen = 0
     for here in chosen:
         browser = show(here, width=390, height=800)
@@ -262,7 +262,7 @@ def test_search_finds_a_word(show):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["index.html", "report.html", "gated_fusion.html", "api/metrics.html", "tables/index.html"])
+@pytest.mark.parametrize("page", ["index.html", "report.html", "gated_fusion.html", "api/metrics.html", "measured/index.html"])
 def test_every_word_is_readable(show, page, theme):
     colours = show(page, theme=theme).execute_script(READABLE)
     assert len(colours) > 4
