@@ -12,6 +12,31 @@ OPTIONS = (
 ).split()
 
 
+# every colour of text on the page with the ground behind it and one element that has them
+READABLE = """
+const parse = text => { // rgb(…), rgba(…) or color(srgb …)
+  const [red, green, blue, alpha = 1] = text.match(/[\\d.]+/g).map(Number), scale = text.startsWith('color') ? 255 : 1;
+  return [[red, green, blue].map(part => part * scale), alpha];
+};
+const ground = element => {
+  for (let e = element; e; e = e.parentElement) {
+    const [colour, alpha] = parse(getComputedStyle(e).backgroundColor);
+    if (alpha === 1) return colour;
+    if (alpha) throw Error('half transparent');
+  }
+  return [255, 255, 255];
+};
+const found = {}, walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (walker.nextNode()) {
+  const element = walker.currentNode.parentElement, style = getComputedStyle(element);
+  if (!walker.currentNode.data.trim() || !element.getClientRects().length || element.closest('.skip')) continue;
+  const colours = [parse(element.closest('svg') ? style.fill : style.color)[0], ground(element)];
+  found[JSON.stringify(colours)] = element.outerHTML.slice(0, 90);
+}
+return Object.entries(found).map(([colours, where]) => [...JSON.parse(colours), where]);
+"""
+
+
 @contextmanager
 def chromium(profile):
     "A running browser with a fresh profile in this folder; skips the test where something is missing."
@@ -57,3 +82,16 @@ def requests(browser):
 def complaints(browser):
     "What the browser wrote to its console since the last call: errors, warnings, refusals of the security policy."
     return [entry["message"] for entry in browser.get_log("browser")]
+
+
+def luminance(colour):
+    "Relative luminance, WCAG 2."
+    parts = [part / 255 for part in colour]
+    linear = [part / 12.92 if part <= .04045 else ((part + .055) / 1.055) ** 2.4 for part in parts]
+    return .2126 * linear[0] + .7152 * linear[1] + .0722 * linear[2]
+
+
+def contrast(first, second):
+    "Between two colours (red, green, blue), WCAG 2: 1 to 21."
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + .05) / (dark + .05)

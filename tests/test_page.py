@@ -15,7 +15,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from browser import chromium, complaints, requests, screen, script
+from browser import READABLE, chromium, complaints, contrast, luminance, requests, screen, script
 
 from compatkit.page import EXPLANATIONS, QUADRANTS, SCORE_EXPLANATIONS, SHOWN_AT_MOST, Measured, Scale, Table, _percent, render
 
@@ -369,18 +369,6 @@ def test_the_same_input_gives_the_same_page():
 # --- colours ------------------------------------------------------------------------------------------------------------
 
 
-def luminance(colour):
-    "Relative luminance, WCAG 2."
-    parts = [part / 255 for part in colour]
-    linear = [part / 12.92 if part <= .04045 else ((part + .055) / 1.055) ** 2.4 for part in parts]
-    return .2126 * linear[0] + .7152 * linear[1] + .0722 * linear[2]
-
-
-def contrast(first, second):
-    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
-    return (light + .05) / (dark + .05)
-
-
 def palettes():
     style = (files("compatkit") / "page.css").read_text(encoding="utf-8")
     found = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block)) for block in re.findall(r":root \{(.*?)\}", style, re.S)]
@@ -722,30 +710,6 @@ def test_even_markup_that_slipped_through_would_stay_dead(browser, tmp_path, lis
     assert asked == ([] if guarded else ["/x.png"])
     assert sum("Content Security Policy" in words for words in complaints(browser)) == (4 if guarded else 0)
     requests(browser)
-
-
-READABLE = """
-const parse = text => { // rgb(…), rgba(…) or color(srgb …)
-  const [red, green, blue, alpha = 1] = text.match(/[\\d.]+/g).map(Number), scale = text.startsWith('color') ? 255 : 1;
-  return [[red, green, blue].map(part => part * scale), alpha];
-};
-const ground = element => {
-  for (let e = element; e; e = e.parentElement) {
-    const [colour, alpha] = parse(getComputedStyle(e).backgroundColor);
-    if (alpha === 1) return colour;
-    if (alpha) throw Error('half transparent');
-  }
-  return [255, 255, 255];
-};
-const found = {}, walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-while (walker.nextNode()) {
-  const element = walker.currentNode.parentElement, style = getComputedStyle(element);
-  if (!walker.currentNode.data.trim() || !element.getClientRects().length || element.closest('.skip')) continue;
-  const colours = [parse(element.closest('svg') ? style.fill : style.color)[0], ground(element)];
-  found[JSON.stringify(colours)] = element.outerHTML.slice(0, 90);
-}
-return Object.entries(found).map(([colours, where]) => [...JSON.parse(colours), where]);
-"""
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -1,0 +1,103 @@
+"""How Sphinx makes the site of what .ci/site prepared: mathematics as MathML, its own font, comments of parameters."""
+
+import configparser
+import sys
+from functools import cached_property
+from importlib.resources import files
+from inspect import isclass, isroutine
+from logging import WARNING, getLogger
+from io import BytesIO
+from pathlib import Path
+from unicodedata import normalize
+
+from docutils import nodes
+from fastcore.docments import docments
+from fontTools import subset, ttLib
+from math_core import LatexError, LatexToMathML
+from sphinx.util import logging
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+settings = configparser.ConfigParser(interpolation=None)
+settings.read(ROOT / "settings.ini", encoding="utf-8")
+settings = settings["DEFAULT"]
+
+project, author, version = settings["title"], settings["author"], settings["version"]
+copyright = settings["copyright"]
+html_title = project
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
+
+# notebooks: shown as they were saved
+nb_execution_mode = "off"
+nb_render_markdown_format = "gfm"
+myst_enable_extensions = ["dollarmath"]
+myst_dmath_double_inline = True
+myst_heading_anchors = 3
+
+# docstrings: what stands in single backticks is code, and a link where it names something of the library
+default_role = "py:obj"
+autodoc_default_options = {"members": True, "undoc-members": True, "member-order": "bysource"}
+autodoc_preserve_defaults = True
+maximum_signature_line_length = 88
+
+html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_math_renderer = "mathml"
+
+LOG = logging.getLogger(__name__)
+getLogger("fontTools").setLevel(WARNING)  # it tells every table that it touches
+TO_MATHML = LatexToMathML(fancy_error=False)
+CHARACTERS = set()  # of all formulas: the font keeps these
+
+
+def write_formula(writer, node, display):
+    "A formula as MathML, which browsers show by themselves; one that cannot be read is a warning, so it fails the build."
+    try:
+        text = TO_MATHML.convert_with_local_state(node.astext(), displaystyle=display)
+    except LatexError as error:
+        LOG.warning("not a formula: %s: %s", node.astext(), error, location=node)
+        text = ""
+    CHARACTERS.update(text)
+    writer.body.append(f'<div class="formula">{text}</div>' if display else text)
+    raise nodes.SkipNode
+
+
+def write_font(app, exception):
+    "The formulas' own font, cut to the characters in use: a system need not have one whose braces and roots grow."
+    if exception:
+        return
+    italics = {character for character in map(chr, range(0x1D434, 0x1D71C)) if normalize("NFKC", character) in CHARACTERS}
+    font = ttLib.TTFont(BytesIO((files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf").read_bytes()))
+    cutter = subset.Subsetter(subset.Options(layout_features=["ssty"], hinting=False))
+    cutter.populate(text="".join(CHARACTERS | italics | {"ℎ"}))
+    cutter.subset(font)
+    font.flavor = "woff"
+    font.save(app.outdir / "_static" / "mathematics.woff")
+
+
+def add_comments(app, what, name, thing, options, lines):
+    "What stands beside parameters and fields in the source, as nbdev reads it."
+    if what not in ("function", "method", "class"):
+        return
+    try:
+        comments = docments(thing)
+    except (TypeError, ValueError, OSError):  # no source to read
+        return
+    found = [f":param {parameter}: {' '.join(text.split())}" for parameter, text in comments.items() if text and parameter not in ("self", "return")]
+    lines += ["", *found] if found else []
+
+
+def leave_out(app, what, name, thing, skip, options):
+    "Fields stand in the signature and among the parameters already."
+    told = isroutine(thing) or isclass(thing) or isinstance(thing, (property, cached_property))
+    return True if what == "class" and not told else None
+
+
+def setup(app):
+    app.add_html_math_renderer("mathml", (lambda writer, node: write_formula(writer, node, False), None), (lambda writer, node: write_formula(writer, node, True), None))
+    app.connect("autodoc-process-docstring", add_comments)
+    app.connect("autodoc-skip-member", leave_out)
+    app.connect("build-finished", write_font)

@@ -1,0 +1,269 @@
+"""The site: what .ci/site makes of the notebooks, and the pages in a browser, without a network."""
+
+import os
+import re
+import subprocess
+import sys
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from threading import Thread
+from urllib.parse import unquote, urlsplit
+
+import nbformat
+import pytest
+from browser import READABLE, chromium, contrast, requests, screen
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / ".ci" / "site"
+NOTEBOOKS = {path.stem for path in (ROOT / "nbs").glob("*.ipynb")}
+MODULES = {path.stem for path in (ROOT / "compatkit").glob("[!_]*.py")}
+new_code, new_text = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
+
+
+def loaded():
+    "The script as a module; it has no suffix."
+    module = module_from_spec(spec_from_loader("site_script", SourceFileLoader("site_script", str(SCRIPT))))
+    module.__loader__.exec_module(module)
+    return module
+
+
+site = loaded()
+
+
+# --- what is prepared -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "shown", "directives"),
+    [
+        ("#| export\ndef a(): pass", "def a(): pass", ["export"]),
+        ("#|eval: false\n# | hide\n\nx = 1\n#| not at the top", "x = 1\n#| not at the top", ["eval: false", "hide"]),
+        ("#| default_exp metrics", "", ["default_exp metrics"]),
+        ("# a comment\nx = 1", "# a comment\nx = 1", []),
+    ],
+)
+def test_directives_are_taken_off(source, shown, directives):
+    assert site.without_directives(source) == (shown, directives)
+
+
+def test_hidden_and_empty_cells_are_gone():
+    cells = [new_text("# a"), new_code("#| default_exp room"), new_code("#| hide\nsecret = 1"), new_code("#| export\nx = 1"), new_code("#| hide_me_not\ny")]
+    kept, module = site.pages_cells(cells, set())
+    assert [cell.source for cell in kept] == ["# a", "x = 1", "y"]
+    assert module == "room"
+
+
+def test_means_and_spreads_of_outputs_stay_on_one_line():
+    output = nbformat.v4.new_output("display_data", {"text/html": "<td>1 ± 2</td>", "text/plain": "1 ± 2"})
+    kept, _ = site.pages_cells([new_code("x", outputs=[output])], set())
+    assert kept[0].outputs[0].data == {"text/html": "<td>1\u00a0±\u00a02</td>", "text/plain": "1 ± 2"}
+
+
+def test_notebooks_named_in_text_become_links():
+    text = "See `nbs/metrics.ipynb`, `metrics.ipynb`, the room `metrics` and [`metrics.ipynb`](x); not `metrics`, `nbs/x.ipynb` or room `x`."
+    linked = "See [`nbs/metrics.ipynb`](/metrics.ipynb), [`metrics.ipynb`](/metrics.ipynb), the room [`metrics`](/metrics.ipynb)"
+    assert site.linked(text, {"metrics"}) == f"{linked} and [`metrics.ipynb`](x); not `metrics`, `nbs/x.ipynb` or room `x`."
+
+
+@pytest.mark.parametrize("text", ["# a\n\n> claim\n> goes on", "# a\n\n> claim\n> goes on\n\nText.", "# a\n> claim\n> goes on\n\nText."])
+def test_the_link_to_the_functions_stands_below_the_claim(text):
+    linked = site.with_link(text, "a")
+    assert re.search(r"> goes on\n\n+Its functions and classes on one page: \[compatkit.a\]\(/api/a.md\)(\n\n+Text\.)?\s*\Z", linked)
+    assert linked.count("Text.") == text.count("Text.")
+
+
+def test_every_notebook_is_in_one_group(monkeypatch):
+    groups = site.in_groups(NOTEBOOKS)
+    assert sorted([*sum(groups.values(), []), "index"]) == sorted(NOTEBOOKS)
+    with pytest.raises(ValueError, match="in no group of the site: brand_new; add to GROUPS in .ci/site"):
+        site.in_groups(NOTEBOOKS | {"brand_new"})
+    with pytest.raises(ValueError, match="not in nbs/: metrics; take out of GROUPS in .ci/site"):
+        site.in_groups(NOTEBOOKS - {"metrics"})
+    monkeypatch.setitem(site.GROUPS, "Another", "metrics")
+    with pytest.raises(ValueError, match="in several groups of the site: metrics"):
+        site.in_groups(NOTEBOOKS)
+
+
+def test_a_picture_belongs_to_the_table_with_the_longest_name():
+    tables = ["bcwi-main", "fusion-main", "fusion-main-out_of_fold"]
+    owners = {name: site.owner(name, tables) for name in ("bcwi-main-alpha", "fusion-main", "fusion-main-out_of_fold", "fusion-mainly")}
+    assert list(owners.values()) == ["bcwi-main", "fusion-main", "fusion-main-out_of_fold", None]
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    done = subprocess.run([sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 1 and "holds something other than a site" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_formula_that_cannot_be_read_and_a_broken_link_fail_the_build(tmp_path, capfd):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "index.md").write_text("# Title\n\n$\\nonsense{x}$ and $\\hat x$ and [x](missing.ipynb)\n")
+    assert site.sphinx(tmp_path / "source", tmp_path / "made") == 1
+    told = capfd.readouterr().err
+    assert "not a formula: \\nonsense{x}" in told and "missing.ipynb" in told and told.count("WARNING") == 2
+
+
+# --- what is built ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    "The whole site, as the command makes it."
+    folder = tmp_path_factory.mktemp("built") / "site"
+    done = subprocess.run([sys.executable, str(SCRIPT), str(folder)], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+class Page(HTMLParser):
+    "Targets, names that can be pointed to, what is loaded, and the text of code."
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.names, self.loaded, self.tags = [], set(), [], []
+        self.text = path.read_text(encoding="utf-8")
+        self.feed(self.text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.append(tag)
+        self.names.add(attributes.get("id"))
+        if tag == "a" and "href" in attributes:
+            self.links.append(attributes["href"])
+        if tag == "link" and attributes.get("rel") not in ("index", "search", "next", "prev"):
+            self.loaded.append(attributes["href"])
+        if "src" in attributes:
+            self.loaded.append(attributes["src"])
+
+
+@pytest.fixture(scope="module")
+def pages(built):
+    "Address inside the site → the page."
+    return {path.relative_to(built).as_posix(): Page(path) for path in sorted(built.rglob("*.html"))}
+
+
+def test_every_notebook_table_and_module_has_its_page(pages):
+    tables = {path.stem for path in (ROOT / "results" / "tables").glob("*.json")}
+    assert {f"{name}.html" for name in NOTEBOOKS} | {f"measured/{name}.html" for name in tables} | {f"api/{name}.html" for name in MODULES} <= set(pages)
+    for name in MODULES:
+        assert f"api/{name}.html" in pages[f"{name}.html"].links and f"../{name}.html" in pages[f"api/{name}.html"].links
+
+
+def test_the_guide_comes_first_and_leads_to_every_notebook(pages):
+    assert "A guide to the house" in pages["index.html"].text
+    assert {f"{name}.html" for name in NOTEBOOKS - {"index"}} <= set(pages["index.html"].links)
+
+
+def test_every_internal_link_and_anchor_resolves(pages, built):
+    broken = []
+    for here, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme in ("http", "https", "mailto"):
+                continue
+            there = os.path.normpath(os.path.join(os.path.dirname(here), unquote(parts.path))) if parts.path else here
+            if not (built / there).is_file() or parts.fragment and unquote(parts.fragment) not in pages[there].names:
+                broken.append((here, link))
+    assert not broken
+
+
+def test_nothing_is_loaded_from_elsewhere(pages, built):
+    foreign = re.compile(r"(?:https?:)?//")
+    assert not [(here, address) for here, page in pages.items() for address in page.loaded if foreign.match(address)]
+    for path in [*built.rglob("*.css"), *built.rglob("*.js")]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.findall(r"""(?:url\(|@import |fetch\(|import\()\s*["']?(?:https?:)?//""", text), path.name
+
+
+def test_no_directive_of_nbdev_is_shown(pages):
+    for name in NOTEBOOKS:
+        first_lines = re.findall(r"<pre>(?:<span></span>)?(.*)", pages[f"{name}.html"].text)
+        assert not [line for line in first_lines if re.sub("<.*?>", "", line).startswith("#|")], name
+
+
+def test_docstrings_and_comments_of_parameters_are_there(pages):
+    text = re.sub(r"<[^>]*>", "", pages["api/metrics.html"].text)
+    assert "How many examples fall into each of the five groups" in text
+    assert "one number per seed" in text  # the comment beside over_seeds(values)
+    assert "Alias for field number" not in text
+
+
+# --- in a browser -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def address(built):
+    "Of the built site on this machine."
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(built))) as server:
+        Thread(target=server.serve_forever, args=(.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with chromium(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+@pytest.fixture
+def show(browser, address):
+    "Opens a page; afterwards the browser must have asked nobody but this server."
+
+    def open_page(page, **how):
+        screen(browser, **how)
+        browser.get(address + page)
+        return browser
+
+    browser.get("about:blank")  # the browser's own first page asks for its parts
+    requests(browser)
+    yield open_page
+    assert not [asked for asked in requests(browser) if not asked.startswith((address, "data:", "blob:", "about:"))]
+
+
+def test_pictures_load_and_no_page_is_wider_than_a_phone(show, pages):
+    chosen = [here for here, page in pages.items() if "img" in page.tags] + ["index.html", "api/metrics.html", "measured/index.html", "search.html"]
+    seen = 0
+    for here in chosen:
+        browser = show(here, width=390, height=800)
+        missing = browser.execute_script("return [...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src)")
+        width = browser.execute_script("return document.documentElement.scrollWidth")
+        seen += browser.execute_script("return document.images.length")
+        assert not missing and width <= 390, (here, width)
+    assert seen > 20
+
+
+def test_mathematics_is_drawn_with_its_own_font(show):
+    browser = show("gated_fusion.html")
+    browser.execute_async_script("document.fonts.ready.then(arguments[0])")
+    heights = browser.execute_script("return [...document.querySelectorAll('.formula math')].map(m => m.getBoundingClientRect().height)")
+    assert len(heights) >= 2 and min(heights) > 20  # a fraction is higher than a line
+    assert browser.execute_script("return [...document.fonts].filter(f => f.family.includes('Site Mathematics')).map(f => f.status)") == ["loaded"]
+    assert "$" not in browser.execute_script("return [...document.querySelectorAll('article p')].map(p => p.textContent).join(' ')")
+
+
+def test_search_finds_a_word(show):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser = show("search.html?q=clopper")
+    found = "return [...document.querySelectorAll('#search-results li a')].map(a => new URL(a.href).pathname)"
+    WebDriverWait(browser, 20).until(lambda running: "/metrics.html" in running.execute_script(found))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("page", ["index.html", "report.html", "gated_fusion.html", "api/metrics.html", "measured/index.html"])
+def test_every_word_is_readable(show, page, theme):
+    colours = show(page, theme=theme).execute_script(READABLE)
+    assert len(colours) > 4
+    assert not [(where, round(contrast(colour, ground), 2)) for colour, ground, where in colours if contrast(colour, ground) < 4.5]
