@@ -17,7 +17,7 @@ from compatkit.runs import machine_paths
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "nbs").glob("*.ipynb"))
 WITHOUT_MODULE = {"index", "benchmarks", "landscape"}
-METHODS = {"gated_fusion", "decisions", "distillation", "ensembles", "bcwi", "landscape", "muscle"}  # those that papermill runs; a new method notebook is added here
+METHODS = {"gated_fusion", "decisions", "distillation", "ensembles", "bcwi", "landscape", "muscle", "own_case"}  # those that papermill runs; a new method notebook is added here
 LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
 FLOORS = [
     {"predictions", "hub", "policy", "sections", "binomial"},
@@ -25,7 +25,7 @@ FLOORS = [
     {"training", "language", "updates", "metrics", "inputs"},
     {"recipes", "distillation", "regularizers", "bcwi", "rebasin", "gated_fusion", "adapters", "ensembles", "decisions", "results", "comparison", "page", "versions"},
     {"upgrades", "muscle", "report", "serving", "catalogue", "claims"},
-    {"tables"},
+    {"tables", "own_case"},
     {"cli"},
 ]
 LIGHT = {"predictions", "runs", "metrics", "ensembles", "decisions", "results", "cli", "policy", "sections", "slices", "sources", "samples", "joins", "binomial", "questions"}  # never import torch
