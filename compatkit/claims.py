@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 # %% ../nbs/claims.ipynb #1b4cb08b
-from .results import ResultTable, Row, load_table
+from .results import CONTROLS, ResultTable, Row, load_table
 
 # %% ../nbs/claims.ipynb #54ef94af
 @dataclass(frozen=True)
@@ -32,7 +32,6 @@ class Claim:
 
 
 _MAIN, _MIXTURES = ("main", "1", "2"), ("old-new probabilities", "old-new logits")
-_CONTROLS = ("constant gate", "target model")  # rows that no paper calls a method
 _MASKS = ("o right", "KL to o everywhere", "CE + ")
 CLAIMS = (
     Claim("Gated Fusion", "Gated fusion has the lowest NFR of all methods (tables 1, 2)", "gated_fusion", _MAIN, ("gated fusion",), ("each other",)),
@@ -80,7 +79,7 @@ def judge(
         return None
     if not claim.than:
         return _least([_loss(row) for row in methods if row.difference is not None], name)
-    treated = [row for row in have if row.difference is not None and row.method not in _CONTROLS]
+    treated = [row for row in have if row.difference is not None and row.method not in CONTROLS]
     others = treated if claim.than == ("each other",) else [row for row in have if row.method.startswith(claim.than)]
     pairs = [(row, other) for row in methods for other in others if other not in methods]
     return _least([_comparison(claim, row, other) for row, other in pairs], name)

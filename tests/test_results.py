@@ -142,6 +142,7 @@ ROWS = (
 def test_best_excludes_those_that_pay_and_those_that_were_not_run():
     assert ResultTable("t", ROWS).best() == "good"
     assert ResultTable("t", (*ROWS, made("absent", 0.0, seeds=0))).best() == "good"
+    assert ResultTable("t", (*ROWS, made("target model", 0.0))).best() == "good"
     assert ResultTable("t", ROWS[:3]).best() is None and ResultTable("t", ()).best() is None
 
 

@@ -50,7 +50,7 @@ html_math_renderer = "mathml"
 LOG = logging.getLogger(__name__)
 getLogger("fontTools").setLevel(WARNING)  # it tells every table that it touches
 TO_MATHML = LatexToMathML(fancy_error=False)
-CHARACTERS = set()  # of all formulas: the font keeps these
+CHARACTERS = {"√"}  # of all formulas: the font keeps these; a root is an element without a character, and drawn with this one
 
 
 def write_formula(writer, node, display):
