@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compatkit.catalogue import CATALOGUE
-from compatkit.claims import CLAIMS, Claim, claims_html, claims_markdown, judge, judged
+from compatkit.claims import CLAIMS, Claim, claims_html, claims_markdown, judge, judged, method_summaries, summaries_markdown
 from compatkit.results import ResultTable, Row, load_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,3 +93,40 @@ def test_text_stays_text(tmp_path, monkeypatch):
     table(NEW, row("it", 0.01)).save(tmp_path / "tables" / "bcwi-x-mini-main.json")
     assert "<script>" not in claims_html(tmp_path)
     assert "**held**" in claims_markdown(tmp_path)
+
+
+# which method when
+
+
+def keep(folder, name, *rows):
+    table(*rows).save(folder / "tables" / f"{name}.json")
+
+
+def recorded(method, nfr, low=-0.01, high=0.01, record="r"):
+    return Row(method, seeds=3, nfr=(nfr, 0.001), difference=((low + high) / 2, low, high), records=(record,))
+
+
+def test_summaries_are_medians_with_their_range(tmp_path):
+    for number, nfr in enumerate((0.01, 0.02, 0.04)):
+        keep(tmp_path, f"gated_fusion-task{number}-mini-a-1", NEW, recorded("gated fusion", nfr, -0.03 if number else -0.01, -0.01 if number else 0.01))
+    (found,) = method_summaries(tmp_path)
+    assert (found.method, found.comparisons, found.pays) == ("gated fusion", 3, 2)
+    assert found.nfr_ratio == pytest.approx((0.5, 0.25, 1.0)) and found.points == pytest.approx((-2.0, -2.0, 0.0))
+    assert "| gated fusion | 3 | 0.50 [0.25, 1.00] | -2.0 [-2.0, +0.0] | 2 of 3 |" in summaries_markdown(tmp_path)
+
+
+def test_the_longest_beginning_names_a_method_and_settings_in_names_are_none(tmp_path):
+    keep(tmp_path, "gated_fusion-x-mini-a-4", NEW, recorded("gated fusion", 0.01), recorded("gated fusion, old dropped", 0.03))
+    keep(tmp_path, "bcwi-x-mini-main", NEW, recorded("BCWI", 0.01), recorded("BCWI α=0.4", 0.02), recorded("unheard of", 0.02))
+    assert {one.method for one in method_summaries(tmp_path)} == {"gated fusion", "gated fusion without the old model", "BCWI, α by the talk's rule"}
+
+
+def test_a_row_that_stands_in_several_tables_counts_once(tmp_path):
+    for name in ("gated_fusion-x-mini-a-1", "gated_fusion-x-mini-a-3", "decisions-x-mini-a-main"):
+        keep(tmp_path, name, NEW, recorded("gated fusion", 0.01))
+    keep(tmp_path, "gated_fusion-x-mini-a-main-out_of_fold", NEW, recorded("gated fusion", 0.03, record="other"))
+    assert [one.comparisons for one in method_summaries(tmp_path)] == [1]
+
+
+def test_nothing_kept_nothing_said(tmp_path):
+    assert method_summaries(tmp_path) == []
