@@ -70,7 +70,7 @@ BAD = [
     ("a.csv", b"id,prediction,prediction\n1,1,1\n", "columns repeat: 'prediction'"),
     ("a.csv", b"id,text,prediction\n1,one, two,1\n2,x,1\n", "a row has more cells than the header"),
     ("a.csv", b'id,prediction\n"1,1\n2,1\n', "a.csv: "),
-    ("a.csv", gzip.compress(b"id,prediction\n1,1\n"), "this is a gzip file"),
+    ("a.csv", gzip.compress(b"id,prediction\n1,1\n", mtime=0), "this is a gzip file"),
     ("a.csv", "id,prediction\n1,1\n".encode("utf-16"), "this text is UTF-16"),
     ("a.csv", "id,prediction\n1,gelöst\n".encode("latin-1"), "this text is not UTF-8 .Latin-1"),
     ("a.csv", "id,lösung,prediction\n1,1,1\n".encode("latin-1"), "this text is not UTF-8"),
@@ -81,7 +81,7 @@ BAD = [
     ("a.jsonl", b'[{"id": 1}]', "no jsonl file"),
     ("a.parquet", b"id,prediction\n", "not a parquet file"),
     ("a.parquet", b"PAR1" + bytes(100) + b"PAR1", "a.parquet: "),
-    ("a.parquet", gzip.compress(b"PAR1"), "this is a gzip file"),
+    ("a.parquet", gzip.compress(b"PAR1", mtime=0), "this is a gzip file"),
     ("a.xlsx", b"PK", "must end in .parquet, .csv, .jsonl"),
 ]
 
