@@ -407,6 +407,14 @@ def published_first(
         _PUBLISHED.reset(token)
 
 
+def _labels_of(split: str, labels: dict) -> object:
+    """The labels of a split, or of the one that it is a variant of: test-alone and test-0.4 are answers on test."""
+    known = [name for name in labels if split == name or split.startswith(f"{name}-")]
+    if not known:
+        raise ValueError(f"there are no labels for the published answers on {split!r}, only for {sorted(labels)}")
+    return labels[max(known, key=len)]
+
+
 def _recalled(where: Path, identifier: str) -> Run | None:
     if _PUBLISHED.get() is None:
         return None
@@ -419,7 +427,7 @@ def _recalled(where: Path, identifier: str) -> Run | None:
     try:
         _write_json(unfinished / "record.json", kept.record)
         for split in _splits(kept.folder):
-            answers = with_labels(kept.predictions(split), labels[split.removesuffix("-alone")])
+            answers = with_labels(kept.predictions(split), _labels_of(split, labels))
             answers.save(unfinished / f"predictions-{split}.parquet")
         if not folder.exists():  # unless another process was quicker
             os.rename(unfinished, folder)

@@ -9,6 +9,7 @@ __all__ = ['ROUNDING', 'JobFailed', 'run_job', 'Outcome', 'machines_share', 'run
 # %% ../nbs/tables.ipynb #fc4660b2
 import math
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -317,15 +318,20 @@ def _made_again(command: str, folder: Path, results: Path, data_dir: str, thread
 # %% ../nbs/tables.ipynb #a747aa2e
 def compare_tables(name: str, kept, made) -> Verdict:
     """Whether two ResultTables hold the same rows, records and numbers."""
-    rows = {(row.method, row.setting): row for row in made.rows}
-    if missing := [row.method for row in kept.rows if (row.method, row.setting) not in rows]:
+    rows = {_named(row): row for row in made.rows}
+    if missing := [row.method for row in kept.rows if _named(row) not in rows]:
         return Verdict(name, "differs", 0, f"{missing[0]} is not among the rows made again, or its setting is another")
     gaps = [(_gap(first, second), f"{row.method}, {what}: kept {first:.6f}, made {second:.6f}") for row in kept.rows
-            for what, first, second in _pairs(row, rows[row.method, row.setting])]
+            for what, first, second in _pairs(row, rows[_named(row)])]
     widest, words = max(gaps, default=(0.0, ""))
     if widest <= 1e-9:
         return Verdict(name, "same", len(gaps))
     return Verdict(name, "within rounding" if widest <= ROUNDING else "differs", len(gaps), words)
+
+
+def _named(row) -> tuple:
+    """A row's method and setting; a percentage in a setting is a measured number, which rounding may move, and no name."""
+    return row.method, re.sub(r"[\d.]+ ?%", "%", row.setting)
 
 
 def _pairs(kept, made) -> Iterator[tuple]:

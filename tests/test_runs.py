@@ -526,6 +526,24 @@ def test_a_published_run_of_other_data_is_refused_and_leaves_nothing(tmp_path):
     assert not list((tmp_path / "elsewhere").rglob("*.parquet"))
 
 
+def test_a_variant_of_a_split_has_the_splits_labels(tmp_path):
+    "A sweep's answers on test stand as test-0.4, a gate's without the old model as test-alone."
+    answers = [Predictions(["a", "b"], [one, 1], prediction=[0, 1]) for one in (0, 1)]
+
+    def compute(folder):
+        for split, given in (("new_test-0.4", answers[0]), ("new_test-alone", answers[0]), ("test", answers[1])):
+            given.save(folder / f"predictions-{split}.parquet")
+        return {}
+
+    kept = runs.run_once({"kind": "sweep"}, compute, home=tmp_path / "runs")
+    runs.publish(kept, results=tmp_path / "results", splits=("new_test-0.4", "new_test-alone", "test"))
+    with runs.published_first({"new_test": answers[0], "test": answers[1]}, results=tmp_path / "results"):
+        back = runs.run_once({"kind": "sweep"}, never, home=tmp_path / "elsewhere")
+    assert [back.predictions(split).label.tolist() for split in ("new_test-0.4", "new_test-alone", "test")] == [[0, 1], [0, 1], [1, 1]]
+    with runs.published_first({"tes": answers[0]}, results=tmp_path / "results"), pytest.raises(ValueError, match="no labels for the published answers on"):
+        runs.run_once({"kind": "sweep"}, never, home=tmp_path / "third")
+
+
 def test_a_gate_that_is_no_number_is_not_published(tmp_path):
     def compute(folder):
         Predictions(["a", "b"], prediction=[0, 1], columns={"gate": ["x", "y"]}).save(folder / "predictions-test.parquet")
