@@ -251,7 +251,7 @@ def interpolate(old, new, alpha, out):
 @click.option("--ray", metavar="ADDRESS", help="with --run: on the Ray cluster whose head is at host:port, or auto")
 @click.option("--cpus", type=click.IntRange(min=1), default=1, show_default=True, help="with --ray: CPUs of each job")
 @click.option("--gpus", type=click.FloatRange(min=0), default=0.0, show_default=True, help="with --ray: GPUs of each job")
-@click.option("--verify", is_flag=True, help="recompute every kept number from results/ and your copy of the data")
+@click.option("--verify", is_flag=True, help="recompute the kept numbers from results/ and your copy of the data, and name what cannot be")
 @click.option("--export", type=_FILE, metavar="DIR", help="write the kept tables as csv, LaTeX and Markdown, and the verdicts on the claims")
 @click.option("--data-dir", default="", metavar="DIR", help="with --verify: one folder a data set; else COMPATKIT_DATA or the hub")
 @click.pass_context

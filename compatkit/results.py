@@ -173,7 +173,7 @@ class ResultTable:
         return file.getvalue()
 
     def to_latex(self) -> str:
-        """A tabular environment for a paper; it needs no package. The spread over seeds stands small beside each mean."""
+        """A tabular environment for a paper; it needs no package."""
         header, lines = self.cells()
         body = [" & ".join(_latex(cell) for cell in line) + r" \\" for line in (header, *lines)]
         begin, end = rf"\begin{{tabular}}{{{'l' * len(header)}}}", r"\end{tabular}"
