@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from browser import chromium
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -14,6 +15,22 @@ def runs_in_a_temporary_folder(tmp_path_factory):
     os.environ.pop("COMPATKIT_HOME")
     if before is not None:
         os.environ["COMPATKIT_HOME"] = before
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    "One for all tests of a file."
+    with chromium(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+SLOWEST = "site tables gated_fusion muscle distillation training own_case adapters language bcwi regularizers samples".split()
+
+
+def pytest_collection_modifyitems(items):
+    "The files that take longest begin first, so that no worker is left with one of them at the end."
+    order = {f"test_{name}": position for position, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 def refuse_skip(report):

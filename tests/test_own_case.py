@@ -216,12 +216,6 @@ def test_answers_without_logits_leave_what_needs_them_out(files, task, tmp_path)
     assert "old–new mixtures does not apply: the old answers have no logits" in shown and "distillation and gated fusion does not apply" in shown
 
 
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"old_predictions": "/nowhere.parquet"}, "nowhere.parquet"), ({"new_model": ""}, "missing: new_model"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_named(files, tmp_path, change, words):
-    done = papermill(tmp_path, *(dict(files) | change).items())
-    assert done.returncode != 0 and words in done.stderr, done.stderr[-2000:]
+def test_bad_input_is_named(files, tmp_path):
+    done = papermill(tmp_path, *(one for one in files if one[0] != "new_model"))
+    assert done.returncode != 0 and "missing: new_model" in done.stderr, done.stderr[-2000:]

@@ -15,7 +15,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from browser import READABLE, chromium, complaints, contrast, luminance, requests, screen, script
+from browser import READABLE, complaints, contrast, luminance, requests, screen, script
 
 from compatkit.page import EXPLANATIONS, QUADRANTS, SCORE_EXPLANATIONS, SHOWN_AT_MOST, Measured, Scale, Table, _percent, render
 
@@ -396,12 +396,6 @@ def test_the_palette_is_readable(theme):
 
 
 # --- in a browser -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("profile")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
-from browser import READABLE, chromium, contrast, requests, screen
+from browser import READABLE, contrast, requests, screen
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / ".ci" / "site"
@@ -209,12 +209,6 @@ def address(built):
         Thread(target=server.serve_forever, args=(.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("profile")) as running:
-        yield running
 
 
 @pytest.fixture
