@@ -318,11 +318,13 @@ def _made_again(command: str, folder: Path, results: Path, data_dir: str, thread
 # %% ../nbs/tables.ipynb #a747aa2e
 def compare_tables(name: str, kept, made) -> Verdict:
     """Whether a table made again has every row of the kept one, with the same numbers; records and further rows are not compared."""
-    rows = {_named(row): row for row in made.rows}
-    if missing := [row.method for row in kept.rows if _named(row) not in rows]:
-        return Verdict(name, "differs", 0, f"{missing[0]} is not among the rows made again, or its setting is another")
-    gaps = [(_gap(first, second), f"{row.method}, {what}: kept {first:.6f}, made {second:.6f}") for row in kept.rows
-            for what, first, second in _pairs(row, rows[_named(row)])]
+    again, gaps = list(made.rows), []
+    for row in kept.rows:
+        found = next((one for one in again if _named(one) == _named(row)), None)
+        if found is None:
+            return Verdict(name, "differs", 0, f"{row.method} is not among the rows made again, or its setting is another")
+        again.remove(found)  # of two rows of one name the first answers for the first
+        gaps += [(_gap(first, second), f"{row.method}, {what}: kept {first:.6f}, made {second:.6f}") for what, first, second in _pairs(row, found)]
     widest, words = max(gaps, default=(0.0, ""))
     if widest <= 1e-9:
         return Verdict(name, "same", len(gaps))

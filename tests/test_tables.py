@@ -259,6 +259,13 @@ def test_tables_are_compared_number_by_number(made, word):
     assert compare_tables("t", table(), made).word == word
 
 
+def test_rows_of_one_name_answer_for_one_each():
+    twice = replace(table(), rows=(table().rows[0], table(nfr=(0.1, 0.0)).rows[0]))
+    turned = replace(table(), rows=(table().rows[0], table().rows[0]))
+    assert [compare_tables("t", twice, made).word for made in (twice, turned, table())] == ["same", "differs", "differs"]
+    assert compare_tables("t", twice, twice).numbers == 2 * compare_tables("t", table(), table()).numbers
+
+
 def test_a_measured_number_in_a_setting_is_no_name():
     kept, made, other = (replace(table(), rows=(replace(table().rows[0], setting=words),)) for words in ("its old model: 87.11%", "its old model: 87.12%", "its new model: 87.11%"))
     assert compare_tables("t", kept, made).word == "same" and compare_tables("t", kept, other).word == "differs"
