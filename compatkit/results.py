@@ -329,7 +329,8 @@ def accuracy_nfr_picture(
         axes.errorbar(x, y, dy, dx, marker=marker, markersize=7, capsize=2, linestyle="none", elinewidth=0.8, label=name, zorder=3)
     for row in (row for row in points if row.method == "old model"):
         axes.axvline(100 * row.accuracy[0], color="0.8", linewidth=1, label="accuracy of the old model", zorder=0)
-    axes.set(xlabel="accuracy on test, %", ylabel="negative flip rate (NFR), %", title=title, ylim=(0, None))
+    figure.suptitle(title)  # over the legend as well: the axes alone are too narrow for some
+    axes.set(xlabel="accuracy on test, %", ylabel="negative flip rate (NFR), %", ylim=(0, None))
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     pyplot.close(figure)
     return figure

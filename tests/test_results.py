@@ -303,7 +303,7 @@ def test_the_picture_names_everything_it_was_given():
     assert "vote of 20" not in shown  # not run
     assert any("old model" in name for name in shown) and len(shown) == len(set(shown))
     axes = figure.axes[0]
-    assert "accuracy" in axes.get_xlabel() and "NFR" in axes.get_ylabel() and axes.get_title() == "a title"
+    assert "accuracy" in axes.get_xlabel() and "NFR" in axes.get_ylabel() and figure.get_suptitle() == "a title"
     assert pyplot.get_fignums() == []  # nothing is left open
 
 
