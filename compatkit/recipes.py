@@ -54,10 +54,10 @@ def small(
     max_steps: int = -1,
 ) -> Recipe:
     """A BERT from scratch, for the embedded task and for trying the wiring."""
-    sizes = {"width": 96, "epochs": 10, "learning_rate": 1e-3}
+    sizes = {"width": 96, "epochs": 10, "learning_rate": 1e-3, "max_length": 48}
     if scale == "smoke":
-        sizes = {"width": 64, "epochs": 8, "learning_rate": 3e-3, "vocabulary": 2000}
-    return Recipe(layers=layers, max_length=48, precision="float32", max_steps=max_steps, **sizes)
+        sizes = {"width": 64, "epochs": 5, "learning_rate": 5e-3, "max_length": 24, "vocabulary": 2000}
+    return Recipe(layers=layers, precision="float32", max_steps=max_steps, **sizes)
 
 
 def pretrained(

@@ -3,7 +3,6 @@
 import os
 
 import pytest
-from browser import chromium
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -20,6 +19,8 @@ def runs_in_a_temporary_folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     "One for all tests of a file."
+    from browser import chromium
+
     with chromium(tmp_path_factory.mktemp("profile")) as running:
         yield running
 
