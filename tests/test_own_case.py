@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+from notebook_cells import refusals
 
 from compatkit.models import small_classifier
 from compatkit.own_case import Cost, answers_run, check_classes, given_answers, longest, model_run, recommend, value, value_error
@@ -216,6 +217,7 @@ def test_answers_without_logits_leave_what_needs_them_out(files, task, tmp_path)
     assert "old–new mixtures does not apply: the old answers have no logits" in shown and "distillation and gated fusion does not apply" in shown
 
 
-def test_bad_input_is_named(files, tmp_path):
-    done = papermill(tmp_path, *(one for one in files if one[0] != "new_model"))
-    assert done.returncode != 0 and "missing: new_model" in done.stderr, done.stderr[-2000:]
+def test_missing_parameters_are_named(files):
+    given = {name: str(value) for name, value in files if name != "new_model"}
+    error, message = refusals("own_case", {"no model": given}, {})["no model"]
+    assert error == "ValueError" and "missing: new_model" in message
