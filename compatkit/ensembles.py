@@ -76,6 +76,7 @@ def majority_vote(
 
 # %% ../nbs/ensembles.ipynb #a28b7159
 MemberWindows = namedtuple("MemberWindows", "windows shared note")
+MemberWindows.__doc__ = "The numbers of the members of each vote; how many two neighbours share; a sentence for the notes of a table."
 
 
 def member_windows(
@@ -182,6 +183,7 @@ def mix(
 
 # %% ../nbs/ensembles.ipynb #6e967b98
 MixingCurve = namedtuple("MixingCurve", "weight accuracy nfr pfr agreement")
+MixingCurve.__doc__ = "(W,) arrays over W weights of the new model; agreement is the share answered as the old model. Fractions."
 
 
 def mixing_curve(
@@ -207,6 +209,7 @@ def mixing_curve(
 
 # %% ../nbs/ensembles.ipynb #957f8a36
 WeightChoice = namedtuple("WeightChoice", "weight accuracy nfr reference tried")
+WeightChoice.__doc__ = "The weight (None if none qualifies), its means over seeds, the accuracy asked for, and (weight, accuracy, NFR, on a par?) of each that was tried."
 
 
 def choose_weight(
@@ -230,6 +233,7 @@ def choose_weight(
 
 # %% ../nbs/ensembles.ipynb #451019d1
 SizeCurve = namedtuple("SizeCurve", "size groups accuracy_old accuracy_new nfr relative_nfr")
+SizeCurve.__doc__ = "(S,) sizes and numbers of groups; each measure is (S, 2): mean and standard deviation over groups, fractions."
 
 
 def size_curve(

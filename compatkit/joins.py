@@ -116,7 +116,8 @@ def _collides(source, order):
     return True
 
 # %% ../nbs/joins.ipynb #b4ccc8cb
-Rows = namedtuple("Rows", "old new left_out") # rows that belong together (None: all, in their order); how many have no partner
+Rows = namedtuple("Rows", "old new left_out")
+Rows.__doc__ = "Rows that belong together (None: all, in their order), and on which side how many have no partner."
 
 
 def match_rows(

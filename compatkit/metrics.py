@@ -229,6 +229,7 @@ def _table(counts):
 
 # %% ../nbs/metrics.ipynb #ac36427a
 SmoothFlips = namedtuple("SmoothFlips", "pfr nfr gain regression")
+SmoothFlips.__doc__ = "Shares of texts that improved and worsened; the mean size of each in the unit of the scores, nan without any."
 
 
 def smooth_flips(
@@ -300,6 +301,7 @@ def fit_temperature(
 
 # %% ../nbs/metrics.ipynb #b9b38983
 OverSeeds = namedtuple("OverSeeds", "mean std n")
+OverSeeds.__doc__ = "Mean and standard deviation (divisor n - 1; nan for one seed) over n seeds."
 
 
 def over_seeds(
@@ -351,6 +353,7 @@ def competent(
 
 # %% ../nbs/metrics.ipynb #08739bfc
 PairedDifference = namedtuple("PairedDifference", "mean low high")
+PairedDifference.__doc__ = "Treated minus untreated accuracy with the ends of its interval, fractions."
 
 
 def paired_difference(

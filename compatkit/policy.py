@@ -31,7 +31,8 @@ def share(
     return fraction
 
 # %% ../nbs/policy.ipynb #c5dcca9c
-Limit = namedtuple("Limit", "measure most bound") # most: True for at most; bound: an end of the interval, None for the value
+Limit = namedtuple("Limit", "measure most bound")
+Limit.__doc__ = "What is limited; True for at most, False for at least; which end of its interval is judged, None for the value itself."
 LIMITS = {
     "max_nfr": Limit("nfr", True, None),
     "max_nfr_upper": Limit("nfr", True, "high"),

@@ -18,7 +18,8 @@ import numpy as np
 from .predictions import checked_file, few, found, json_objects, right_choice
 
 # %% ../nbs/samples.ipynb #57f1b0bf
-Samples = namedtuple("Samples", "name by_key less notes") # (task, document, filter) -> object; {(task, metric)} where less is better
+Samples = namedtuple("Samples", "name by_key less notes")
+Samples.__doc__ = "A run: (task, document, filter) -> the sample; the (task, metric) where less is better; what a reader must know."
 _FILE = re.compile(r"samples_(.+?)(?:_(\d{4}-\d\d-\d\dT[\d:.\-]+))?\.jsonl")
 
 

@@ -47,6 +47,7 @@ def in_html(text):
 
 # %% ../nbs/sections.ipynb #1ad46731
 Section = namedtuple("Section", "title header rows align note", defaults=["", ""])
+Section.__doc__ = "A table with its title; align holds l or r for each column, by default l and then r; note stands below it."
 
 
 def _width(text):

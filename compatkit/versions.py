@@ -20,7 +20,8 @@ from .sections import Data, Section, as_html, as_markdown, as_text, in_html, per
 from .slices import once
 
 # %% ../nbs/versions.ipynb #d2a01788
-AllPairs = namedtuple("AllPairs", "level nfr gain") # V means; (V, V) for the version of the row replaced by that of the column
+AllPairs = namedtuple("AllPairs", "level nfr gain")
+AllPairs.__doc__ = "(V,) means; (V, V) NFR and gain of replacing the version of the row by that of the column."
 
 
 def all_pairs(
