@@ -625,15 +625,15 @@ def shown(path):
 
 
 def test_two_steps_at_the_papers_scale_for_both_upgrades(offline, tmp_path):
-    wiring = {"task": "mrpc", "scale": "paper", "max_steps": 2, "seeds": 1, "settings": 1}
+    wiring = {"task": "mrpc", "scale": "paper", "max_steps": 2, "seeds": 1, "settings": 1, "table": 4}
     code, said = papermill(tmp_path / "out.ipynb", wiring, offline)
     assert code == 0, said[-3000:]
     text = shown(tmp_path / "out.ipynb")
     for upgrade in "ab":
-        assert f"mrpc, upgrade {upgrade}, paper scale, table main: wiring only" in text
+        assert f"mrpc, upgrade {upgrade}, paper scale, table 4: wiring only" in text
     for name in ("google-bert/bert-base-uncased", "google-bert/bert-large-uncased", "google/electra-base-discriminator"):
         assert name in text
-    for method in ("dynamic distillation", "vote of 5", "old-new probabilities", "old-new logits", "gated fusion"):
+    for method in ("old model", "new model", "gated fusion", "gated fusion, old dropped"):
         assert text.count(f">{method}<") >= 2, f"{method} has a row for each upgrade"
     assert ">paper: accuracy" not in text, "two steps are not put beside the paper's figures"
 
