@@ -218,7 +218,7 @@ def make_images(folder: Path) -> None:
     "ImageNet and iNaturalist as folders of class folders; the class decides the brightness."
     generator = np.random.default_rng(0)
     for name in ("imagenet", "inaturalist"):
-        for split, count in {"train": 6, "val": 2}.items():
+        for split, count in {"train": 10, "val": 2}.items():
             for number in range(4):
                 place = folder / name / split / f"n0{number}"
                 place.mkdir(parents=True)
