@@ -15,16 +15,21 @@ from papermill.parameterize import parameterize_notebook
 book = load_notebook_node(sys.argv[1])
 code = lambda book: [cell.source for cell in book.cells if cell.cell_type == "code"]
 start = next(number for number, source in enumerate(code(book)) if "names_before(globals())" in source)
-imports = {"__name__": "__main__", "display": lambda *shown: None}
+definitions = {"__name__": "__main__", "display": lambda *shown: None}
 for source in code(book)[:start]:
     if source.startswith(("#| export", "import ", "from ")):  # demonstrations are left out
-        exec(source, imports)
+        exec(source, definitions)
+
+
+def stop(*args, **options):
+    raise InterruptedError("it would have trained")
+
+
+definitions |= dict.fromkeys({"train_once", "pretrain_once"} & set(definitions), stop)
 for parameters in json.loads(sys.argv[2]):
-    names = dict(imports)
+    names = dict(definitions)
     try:
         for source in code(parameterize_notebook(book, parameters))[start:]:
-            if "train_once(" in source:
-                raise InterruptedError("it would have trained")
             exec(source, names)
     except Exception as error:
         print(json.dumps([type(error).__name__, str(error)]))
@@ -32,7 +37,7 @@ for parameters in json.loads(sys.argv[2]):
 
 
 def refusals(notebook, given, environment):
-    "name → (error, message) for each set of parameters, as papermill would put them in, each from fresh imports."
+    "name → (error, message) for each set of parameters, as papermill would put them in, each from fresh definitions."
     clean = {name: value for name, value in os.environ.items() if name not in {"COMPATKIT_DATA", "IN_TEST"}}
     command = [sys.executable, "-c", SAYS, str(ROOT / "nbs" / f"{notebook}.ipynb"), json.dumps(list(given.values()))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=clean | {"OMP_NUM_THREADS": "1"} | environment)

@@ -217,7 +217,11 @@ def test_answers_without_logits_leave_what_needs_them_out(files, task, tmp_path)
     assert "old–new mixtures does not apply: the old answers have no logits" in shown and "distillation and gated fusion does not apply" in shown
 
 
-def test_missing_parameters_are_named(files):
-    given = {name: str(value) for name, value in files if name != "new_model"}
-    error, message = refusals("own_case", {"no model": given}, {})["no model"]
-    assert error == "ValueError" and "missing: new_model" in message
+def test_bad_input_is_named(files):
+    wrong = {
+        "missing: new_model": {"new_model": ""}, "holds no config.json": {"new_model": "/nowhere"}, "there is no file": {"data_file": "/nowhere.csv"},
+        "nowhere.parquet": {"old_predictions": "/nowhere.parquet"}, "at least 2": {"epochs": 1}, "lable": {"label": "lable"},
+    }  # fmt: skip
+    given = {words: {name: str(value) if isinstance(value, Path) else value for name, value in files} | change for words, change in wrong.items()}
+    for words, (error, message) in refusals("own_case", given, {}).items():
+        assert words in message, (words, error, message)
