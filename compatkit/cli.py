@@ -35,8 +35,10 @@ def _print(text):
     try:
         sys.stdout.write(_encodable(text, sys.stdout.encoding or "utf-8"))
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()) # else Python complains when it exits
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()) # else Python tries again when it exits, with another status
+        if not isinstance(error, BrokenPipeError):
+            raise
 
 # %% ../nbs/cli.ipynb #679a3adc
 def _renamed(pairs):

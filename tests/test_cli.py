@@ -221,9 +221,11 @@ def test_control_characters_in_messages(run, folder):
     assert "\x1b" not in done.stderr and "\\x1b[31mred\\nline" in done.stderr
 
 
-def test_a_full_disk(folder):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk(folder, unbuffered):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "compatkit.cli", "compare", "old.csv", "new.csv"], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
+        command, environment = [sys.executable, "-m", "compatkit.cli", "compare", "old.csv", "new.csv"], os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     assert done.returncode == 2 and done.stderr == "error: No space left on device\n"
 
 
