@@ -32,7 +32,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cache, partial
 from pathlib import Path
@@ -274,6 +274,7 @@ class Run:
 
     folder: Path
     record: dict  # id, configuration, versions, commit, hardware, threads, started, seconds, results
+    again: Callable | None = field(default=None, repr=False, compare=False)  # of a recalled run: computes it after all
 
     @classmethod
     def load(cls, folder: str | Path) -> "Run":
@@ -306,6 +307,8 @@ class Run:
         from compatkit.predictions import Predictions
 
         file = self.folder / f"predictions-{split}.parquet"
+        if not file.is_file() and self.again:
+            return self.again().predictions(split)
         if not file.is_file():
             raise FileNotFoundError(f"run {self.id} has no predictions of {split!r}; it has {_splits(self.folder)}")
         return Predictions.load(file)
@@ -442,13 +445,18 @@ def run_once(
     home: str | Path | None = None,  # the folder of all runs; home() unless told
 ) -> Run:
     "The run of a configuration: from disk if it was finished, else computed, recorded and kept; RuntimeError if that is forbidden."
-    from filelock import FileLock, Timeout
-
     where, identifier = _home_at(home), run_id(configuration)
     if (where / identifier).exists():
         return Run.load(where / identifier)
-    if (found := _recalled(where, identifier)) is not None:
-        return found
+    whole = partial(_whole, where, identifier, configuration, compute)
+    found = _recalled(where, identifier)
+    return replace(found, again=whole) if found else whole()
+
+
+def _whole(where: Path, identifier: str, configuration: dict, compute: Callable) -> Run:
+    """The run computed here, by this process or by the one that asked first."""
+    from filelock import FileLock, Timeout
+
     if os.environ.get("COMPATKIT_COMPUTE") == "0":
         about = ", ".join(f"{name}={value!r}" for name, value in configuration.items() if name in ("task", "seed", "treatment", "parents"))
         raise RuntimeError(f"{identifier} ({about}) was neither run nor published, and COMPATKIT_COMPUTE=0 forbids to compute it now")

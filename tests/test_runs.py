@@ -501,11 +501,36 @@ def test_a_published_run_is_taken_before_it_is_computed_again(tmp_path):
     for split in ("selection", "test"):
         assert back.predictions(split).correct.tolist() == run.predictions(split).correct.tolist()
         assert back.predictions(split).columns["gate"].tolist() == run.predictions(split).columns["gate"].tolist()
-    with pytest.raises(FileNotFoundError, match="no predictions of 'train'"):
+    with pytest.raises(AssertionError, match="must not be computed"):  # answers that are not kept
         back.predictions("train")
     assert runs.find(tmp_path / "elsewhere") == [other]  # a recalled run is no whole run
     with pytest.raises(AssertionError, match="must not be computed"):  # outside, it is computed
         runs.run_once({"kind": "example"}, never, home=tmp_path / "elsewhere")
+
+
+def test_what_a_recalled_run_lacks_is_computed_once(tmp_path, monkeypatch):
+    run, made = published_run(tmp_path), []
+    runs.publish(run, results=tmp_path / "results")
+
+    def compute(folder):
+        made.append(folder)
+        for split in ("train", "test"):
+            run.predictions("test").save(folder / f"predictions-{split}.parquet")
+        return {}
+
+    ask = lambda: runs.run_once({"kind": "example"}, compute, home=tmp_path / "elsewhere")
+    with runs.published_first({split: run.predictions(split) for split in ("selection", "test")}, results=tmp_path / "results"):
+        back = ask()
+        assert back.recalled and back.predictions("test").logits is None and not made
+        monkeypatch.setenv("COMPATKIT_COMPUTE", "0")
+        with pytest.raises(RuntimeError, match="forbids to compute"):
+            back.predictions("train")
+        monkeypatch.delenv("COMPATKIT_COMPUTE")
+        for _ in range(2):
+            assert numpy.array_equal(back.predictions("train").logits, run.predictions("test").logits) and len(made) == 1
+        assert not ask().recalled, "the whole run is there now"
+        with pytest.raises(FileNotFoundError, match=r"no predictions of 'validation'; it has \['test', 'train'\]"):
+            back.predictions("validation")
 
 
 def test_publishing_a_recalled_run_changes_nothing(tmp_path):
