@@ -24,12 +24,13 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 # %% ../nbs/adapters.ipynb #f388e773
 from .data import hash_order
-from .distributions import learnt_positions, model_fingerprint
+from .distributions import learnt_positions, model_fingerprint, whole_tensor
 from .training import LengthGroupedSampler, resolve_precision
 
 # %% ../nbs/adapters.ipynb #5b47586e
@@ -105,8 +106,17 @@ def copy_adapter(
 
 def _weights(model: PeftModel, name: str) -> dict:
     """An adapter's tensors, on the CPU, under PEFT's names for files."""
-    state = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
-    return {key: value.detach().cpu().contiguous() for key, value in state.items()}
+    return {key: whole_tensor(value) for key, value in _state(model, name).items()}
+
+
+def _state(model: PeftModel, name: str) -> dict:
+    """An adapter's tensors as they are, under PEFT's names for files."""
+    return get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
+
+
+def _sharded(model) -> bool:
+    """Whether each process holds a piece of the weights only (FSDP)."""
+    return any(isinstance(value, DTensor) for value in model.parameters())
 
 # %% ../nbs/adapters.ipynb #00a66102
 @contextmanager
@@ -141,14 +151,19 @@ def save_adapter(
     folder,  # made if it is not there
     base: str | None = None,  # the base's fingerprint, if it is known already
 ) -> None:
-    """Write one adapter as an ordinary PEFT adapter, with the fingerprint of its base beside it."""
-    folder = Path(folder)
+    """Write one adapter as an ordinary PEFT adapter, with the fingerprint of its base beside it.
+
+    Each process of a sharded model (FSDP) must call it; the first one writes.
+    """
+    folder, weights, base = Path(folder), _weights(model, name), base or base_fingerprint(model)
+    if _sharded(model) and torch.distributed.get_rank():
+        return
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(_weights(model, name), str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})
+    save_file(weights, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})
     config = copy.copy(model.peft_config[name])
     config.inference_mode = True
     config.save_pretrained(str(folder))
-    (folder / "base.json").write_text(json.dumps({"base": base or base_fingerprint(model)}) + "\n", encoding="utf-8")
+    (folder / "base.json").write_text(json.dumps({"base": base}) + "\n", encoding="utf-8")
 
 
 def load_adapter(
@@ -179,10 +194,11 @@ def load_adapter(
 
 def _put(model: PeftModel, name: str, weights: dict) -> None:
     """Set an adapter's tensors; ValueError if some are missing or of no use."""
-    wanted = set(get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False))
-    if wanted != set(weights):
-        raise ValueError(f"the adapter's tensors do not fit this base model: {sorted(wanted ^ set(weights))[:3]}")
-    set_peft_model_state_dict(model, weights, adapter_name=name)
+    wanted = _state(model, name)
+    if wanted.keys() != weights.keys():
+        raise ValueError(f"the adapter's tensors do not fit this base model: {sorted(wanted.keys() ^ weights.keys())[:3]}")
+    pieces = {key: distribute_tensor(weights[key].to(value.device), value.device_mesh, value.placements) for key, value in wanted.items() if isinstance(value, DTensor)}
+    set_peft_model_state_dict(model, weights | pieces, adapter_name=name)
 
 # %% ../nbs/adapters.ipynb #d326379f
 class Objective:
@@ -225,7 +241,7 @@ class _AdapterTrainer(Trainer):
 
     def _save(self, output_dir=None, state_dict=None):
         """The active adapter, as an ordinary PEFT adapter."""
-        if self.args.should_save:
+        if self.args.should_save or _sharded(self.model):
             save_adapter(self.model, self.model.active_adapter, output_dir or self.args.output_dir, self.base)
 
     def _load_from_checkpoint(self, resume_from_checkpoint, model=None):
@@ -300,16 +316,18 @@ def train_adapter(
     recipe: AdapterRecipe,
     objective: Objective | None = None,  # None: next-token cross-entropy
     seed: int = 0,  # of the order of the batches
-    folder=None,  # of the checkpoints, to go on after a kill; None: a temporary one
+    folder=None,  # of the checkpoints, to go on after a kill; None: a temporary one, for one process
     progress: bool = False,  # a progress bar
     callbacks: tuple = (),  # further callbacks of transformers.Trainer
     **arguments,  # any of transformers.TrainingArguments
 ) -> Trained:
-    """Train the active adapter; ValueError for a folder of another training, FloatingPointError for a loss that is not finite."""
+    """Train the active adapter; ValueError for a folder of another training or none for several processes, FloatingPointError for a loss that is not finite."""
     objective, base = objective or Objective(), base_fingerprint(model)
     with _folder_of(folder, _identity(model, train, validation, recipe, objective, seed, base, arguments)) as place:
         data = {"train_dataset": train, "eval_dataset": validation, "data_collator": _collator(train, objective)}
         given = _arguments(recipe, seed, progress, {"output_dir": str(place)} | arguments)
+        if folder is None and given.world_size > 1 and given.save_strategy != "no":
+            raise ValueError(f"{given.world_size} processes train together and each would write checkpoints of its own; give a folder that all of them see")
         trainer = _AdapterTrainer(model, given, objective=objective, base=base, callbacks=[_FiniteLoss(), *callbacks], **data)
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=_last_checkpoint(place) if folder is not None else None)

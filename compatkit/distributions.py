@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['learnt_counts', 'learnt_positions', 'HiddenStates', 'hidden_states', 'check_plain_head', 'chunks', 'TopTokens',
-           'top_tokens', 'model_fingerprint', 'tokenizer_fingerprint', 'KeptDistributions', 'keep_distributions',
-           'owner']
+           'top_tokens', 'whole_tensor', 'model_fingerprint', 'tokenizer_fingerprint', 'KeptDistributions',
+           'keep_distributions', 'owner']
 
 # %% ../nbs/distributions.ipynb #ea9a018d
 import hashlib
@@ -126,6 +126,14 @@ def top_tokens(
     return TopTokens(token, found, rest, likelihood, float(temperature))
 
 # %% ../nbs/distributions.ipynb #382e36ed
+def whole_tensor(
+    value,  # a tensor, or one that is sharded over processes (a DTensor): then each of them must ask
+) -> torch.Tensor:
+    """The tensor on the CPU, put together if it was in pieces."""
+    value = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return value.detach().cpu().contiguous()
+
+
 def model_fingerprint(
     model,  # a model of transformers, or a PeftModel: then its base and its active adapter
     base_only: bool = False,  # leave adapters out
@@ -141,7 +149,7 @@ def model_fingerprint(
         found[name.removeprefix("base_model.model.").replace(".base_layer.", ".")] = value
     digest = hashlib.sha256()
     for name in sorted(found):
-        value = found[name].detach().cpu().contiguous()
+        value = whole_tensor(found[name])
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
         digest.update(value.reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()[:16]

@@ -10,10 +10,12 @@ import tiny
 import tiny_llama
 import torch
 from notebook_cells import refusals
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import TrainerCallback
 
 from compatkit import muscle
-from compatkit.adapters import RowsPart, add_adapter, copy_adapter, split_rows, switched_to, train_adapter
+from compatkit.adapters import RowsPart, add_adapter, base_fingerprint, copy_adapter, save_adapter, split_rows, switched_to, train_adapter
 from compatkit.distributions import HiddenStates, KeptDistributions, hidden_states, keep_distributions, learnt_positions, model_fingerprint, top_tokens
 from compatkit.language import byte_pairs, encode_examples, small_language_model
 from compatkit.muscle import (
@@ -518,13 +520,14 @@ def test_teachers_that_do_not_fit_are_refused(teachers, tmp_path):
     refused("the old teacher's kept distributions are of another tokenizer", Compatibility(words, kept["new"]))
 
 
+class Kill(TrainerCallback):
+    "Ends a training at its first checkpoint."
+
+    def on_save(self, args, state, control, **others):
+        raise KeyboardInterrupt
+
+
 def test_a_killed_training_goes_on(teachers, tmp_path):
-    from transformers import TrainerCallback
-
-    class Kill(TrainerCallback):
-        def on_save(self, args, state, control, **others):
-            raise KeyboardInterrupt
-
     _, _, kept = teachers
     whole, wanted = trained(teachers, Compatibility(kept["old"], kept["new"]))
     with pytest.raises(KeyboardInterrupt):
@@ -568,6 +571,9 @@ def test_half_precision_changes_little(teachers, plain_losses):
     assert not np.array_equal(found, plain_losses)
 
 
+SHARES = {"per_device_train_batch_size": 4, "ddp_backend": "gloo", "use_cpu": True}
+
+
 def train_share(rank, folder, states):
     "One of two processes that train together."
     found = {}
@@ -576,9 +582,13 @@ def train_share(rank, folder, states):
         for model, state in ((old, states["old"]), (new, states["new"])):
             model.load_state_dict(state)
         objective = Compatibility(old) if name == "asked" else lambda rows: Compatibility(keep_distributions(old, rows, Path(folder) / "kept", k=40))
-        shared = {"per_device_train_batch_size": 4, "ddp_backend": "gloo", "use_cpu": True}
-        losses = five_losses(objective, new, **shared)
+        losses = five_losses(objective, new, **SHARES)
         found[name] = {"losses": losses.tolist(), "adapter": model_fingerprint(new)}
+    train = lambda model, **options: train_compatibility_adapter(model, ROWS, RECIPE, Compatibility(old), **SHARES, **options)
+    with pytest.raises(ValueError, match="2 processes train together .* give a folder that all of them see"):
+        train(new, name="second")
+    best = train(new, folder=Path(folder) / "checkpoints", name="third")
+    found["trained"] = {"losses": [best.validation_loss], "adapter": model_fingerprint(new)}
     (Path(folder) / f"found-{rank}.json").write_text(json.dumps(found))
 
 
@@ -588,7 +598,45 @@ def test_two_processes_give_what_one_gives_with_twice_the_batch(teachers, plain_
     first, second = (json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in range(2))
     for name in ("asked", "kept"):
         np.testing.assert_allclose(first[name]["losses"], plain_losses, atol=1e-4 if name == "asked" else 2e-3)
-        assert first[name]["adapter"] == second[name]["adapter"], "both processes hold the same weights"
+    assert first == second, "both processes hold the same weights, the best epoch's too"
+
+
+def train_sharded(rank, folder, states):
+    "One of two processes that hold a half of the new model each."
+    tiny.shard_on_the_cpu()
+    place, shared = Path(folder), SHARES | {"fsdp": True, "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}}
+
+    def loaded(seed, state):
+        model = add_adapter(tiny_llama.llama(seed), RECIPE)
+        model.load_state_dict(state)
+        return model
+
+    old, new = loaded(0, states["old"]), loaded(1, states["new"])
+    found = {"base": base_fingerprint(new), "losses": five_losses(Compatibility(old), new, **shared).tolist()}
+    found["sharded"] = all(isinstance(value, DTensor) for value in new.parameters()) and base_fingerprint(new) == found["base"]
+    ask = lambda model, name, **options: train_compatibility_adapter(model, ROWS, RECIPE, Compatibility(old), folder=place / name, **shared, **options)
+    whole, killed, again = (loaded(1, states["new"]) for _ in range(3))
+    found["best"] = ask(whole, "whole").best_epoch
+    save_adapter(whole, "compatibility", place / "adapter")
+    with pytest.raises(KeyboardInterrupt):
+        ask(killed, "killed", callbacks=(Kill(),))
+    ask(again, "killed")
+    found |= {"whole": model_fingerprint(whole), "again": model_fingerprint(again)}
+    (place / f"found-{rank}.json").write_text(json.dumps(found))
+
+
+def test_a_model_sharded_over_two_processes(teachers, plain_losses, tmp_path):
+    "The same losses as in one process, a killed training goes on, and the adapter that is saved is a whole one."
+    from peft import PeftModel
+
+    states = {"old": teachers[0].state_dict(), "new": teachers[1]().state_dict()}
+    tiny.train_together(train_sharded, str(tmp_path), states)
+    first, second = (json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in range(2))
+    assert first == second and first["sharded"] and first["whole"] == first["again"]
+    assert first["base"] == base_fingerprint(teachers[1]())
+    np.testing.assert_allclose(first["losses"], plain_losses, atol=1e-4)
+    plain = PeftModel.from_pretrained(tiny_llama.llama(1), str(tmp_path / "adapter"))
+    assert model_fingerprint(plain) == first["whole"] != model_fingerprint(teachers[1]())
 
 
 # --- runs and the notebook -------------------------------------------------------------------------------------------

@@ -134,3 +134,18 @@ def train_together(share, *arguments):
         if process.is_alive():
             process.kill()
     assert [process.exitcode for process in both] == [0, 0]
+
+
+def shard_on_the_cpu():
+    "Accelerate shards a model (FSDP) over accelerators only. Told that the two processes are such, it shards over them."
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+
+    begin = PartialState.__init__
+
+    def pretend(self, *arguments, **options):
+        begin(self, *arguments, **options)
+        if self.distributed_type == DistributedType.MULTI_CPU:
+            self.distributed_type = DistributedType.MULTI_GPU
+
+    PartialState.__init__ = pretend
