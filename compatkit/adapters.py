@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TRAINS', 'AdapterRecipe', 'add_adapter', 'copy_adapter', 'switched_to', 'base_fingerprint', 'save_adapter',
-           'load_adapter', 'Objective', 'Trained', 'RowsPart', 'split_rows', 'train_adapter']
+           'load_adapter', 'Objective', 'Trainer', 'Trained', 'RowsPart', 'split_rows', 'train_adapter']
 
 # %% ../nbs/adapters.ipynb #9b7f7615
 import copy
@@ -25,7 +25,8 @@ from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dic
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.distributed.tensor import DTensor, distribute_tensor
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer as PlainTrainer
+from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 # %% ../nbs/adapters.ipynb #f388e773
@@ -218,6 +219,28 @@ class Objective:
         return {"name": type(self).__name__}
 
 # %% ../nbs/adapters.ipynb #2c7e3f84
+class Trainer(PlainTrainer):
+    """transformers' Trainer, for several processes: they write to one folder, and all take part in saving a sharded model's adapter.
+
+    It has the name of what it stands for, since the text of the next class is in the names of the runs.
+    """
+
+    def train(self, *arguments, **options):
+        """ValueError if the processes would write checkpoints to folders of their own."""
+        if self.args.world_size > 1 and self.args.save_strategy != "no":
+            folders = [None] * self.args.world_size
+            torch.distributed.all_gather_object(folders, os.path.abspath(self.args.output_dir))
+            if len(set(folders)) > 1:
+                raise ValueError(f"{len(folders)} processes train together and would write to different folders; give one folder that all of them see")
+        return super().train(*arguments, **options)
+
+    def save_model(self, output_dir=None, _internal_call=False):
+        """The active adapter; of a sharded model it is put together by all processes."""
+        if not _sharded(self.model):
+            return super().save_model(output_dir, _internal_call)
+        save_adapter(self.model, self.model.active_adapter, output_dir or self.args.output_dir, self.base)
+
+
 class _AdapterTrainer(Trainer):
     """transformers' Trainer for one adapter: its checkpoints hold that adapter, not the base and not its other adapters."""
 
@@ -241,7 +264,7 @@ class _AdapterTrainer(Trainer):
 
     def _save(self, output_dir=None, state_dict=None):
         """The active adapter, as an ordinary PEFT adapter."""
-        if self.args.should_save or _sharded(self.model):
+        if self.args.should_save:
             save_adapter(self.model, self.model.active_adapter, output_dir or self.args.output_dir, self.base)
 
     def _load_from_checkpoint(self, resume_from_checkpoint, model=None):
@@ -326,8 +349,6 @@ def train_adapter(
     with _folder_of(folder, _identity(model, train, validation, recipe, objective, seed, base, arguments)) as place:
         data = {"train_dataset": train, "eval_dataset": validation, "data_collator": _collator(train, objective)}
         given = _arguments(recipe, seed, progress, {"output_dir": str(place)} | arguments)
-        if folder is None and given.world_size > 1 and given.save_strategy != "no":
-            raise ValueError(f"{given.world_size} processes train together and each would write checkpoints of its own; give a folder that all of them see")
         trainer = _AdapterTrainer(model, given, objective=objective, base=base, callbacks=[_FiniteLoss(), *callbacks], **data)
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=_last_checkpoint(place) if folder is not None else None)

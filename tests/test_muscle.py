@@ -585,7 +585,7 @@ def train_share(rank, folder, states):
         losses = five_losses(objective, new, **SHARES)
         found[name] = {"losses": losses.tolist(), "adapter": model_fingerprint(new)}
     train = lambda model, **options: train_compatibility_adapter(model, ROWS, RECIPE, Compatibility(old), **SHARES, **options)
-    with pytest.raises(ValueError, match="2 processes train together .* give a folder that all of them see"):
+    with pytest.raises(ValueError, match="2 processes train together .* give one folder that all of them see"):
         train(new, name="second")
     best = train(new, folder=Path(folder) / "checkpoints", name="third")
     found["trained"] = {"losses": [best.validation_loss], "adapter": model_fingerprint(new)}
