@@ -344,3 +344,28 @@ def test_kept_tables_are_written_for_papers_and_spreadsheets(project):
     assert "old model,as it is,3,0.8" in (project / "out" / "bcwi-pydoc-smoke-cost.csv").read_text()
     assert r"\begin{tabular}" in (project / "out" / "bcwi-pydoc-smoke-cost.tex").read_text()
     assert "*not run*" in (project / "out" / "claims.md").read_text()
+
+
+def test_the_kept_runs_are_of_the_code_as_it_is():
+    "What trains has a part in a run's name: where it changes, the README's commands find other runs than those that it reports."
+    from compatkit import adapters, distillation, gated_fusion, language, muscle, regularizers, training
+
+    treatments = {name: kind for room in (distillation, gated_fusion, regularizers, training) for name, kind in vars(room).items() if isinstance(kind, type)}
+    adapted = muscle.code_fingerprint(*adapters.TRAINS, muscle.encode_examples, language.answer, language.score_choices)[:16]
+    wrong, checked = [], set()
+    for file in sorted(ROOT.glob("results/*/record.json")):
+        run = json.loads(file.read_text(encoding="utf-8"))["configuration"]
+        if run["kind"] in ("fine_tune", "out_of_fold", "gated_fusion", "update"):
+            kind = treatments[(run["treatment"] or {"name": "Treatment"})["name"]]
+            treatment = kind.__new__(kind)  # the code is that of its class
+            if kind is training.WithOldModel:
+                treatment.treatment = distillation.FocalDistillation("kl")
+            now = training.training_code(training.Recipe(model=run["recipe"]["model"]), treatment)
+        elif run["kind"] == "task_adapter":
+            now = adapted
+        else:
+            continue
+        checked.add((run["kind"], run["recipe"].get("model"), run.get("treatment") and run["treatment"]["name"]))
+        wrong += [f"{file.parent.name} ({run['kind']}, {run.get('treatment')})"] * (now != run["code"])
+    assert not wrong, f"{len(wrong)} kept runs are of other code, such as {wrong[0]}: run their tables again, or leave what trains as it was"
+    assert len(checked) > 10
