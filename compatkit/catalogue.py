@@ -70,7 +70,7 @@ CATALOGUE = (
         "2b": "table 2b: fine-tuned from a common start", "5b": "table 5b: half of the classes, then all",
         "augmentation": "ours: old logits of the plain or of the augmented image",
     }, ("fashion_mnist",), ("imagenet",), ("digits",)),
-    *_of("Positive-Congruent Training", "distillation", {"mrpc": "the talk's table on MRPC"}, ("mrpc",), ("mrpc",), ("mrpc",)),
+    *_of("Positive-Congruent Training", "distillation", {"mrpc": "the talk's table on MRPC"}, ("sst2", "mrpc"), ("mrpc",), ("mrpc",)),
     *_of("Positive-Congruent Training", "ensembles", {
         "figure2": "figure 2: all pairs of a zoo", "figure3": "figure 3: NFR and error by the ensemble's size", "figure4": "figure 4: uncertainty of what flips",
     }, ("fashion_mnist",), ("imagenet",)),

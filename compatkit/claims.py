@@ -50,6 +50,8 @@ CLAIMS = (
     Claim("Positive-Congruent Training", "Naive re-weighting does not halve it", "distillation", ("main", "2b"), ("naive re-weighting",), ("new model",), 0.5, True),
     Claim("Positive-Congruent Training", "Ensembles on both sides have the lowest NFR", "distillation", ("main", "2b"), ("ensemble of",), ("each other",)),
     Claim("Positive-Congruent Training", "Focal distillation mends a larger architecture as well (table 4)", "distillation", ("4",), ("FD-KL", "FD-LM"), ("new model",)),
+    Claim("Positive-Congruent Training", "On text, focal distillation lowers NFR (the talk's table)", "distillation", ("mrpc",), ("focal, the talk's",), ("new model",)),
+    Claim("Positive-Congruent Training", "… and dynamic distillation more than halves it", "distillation", ("mrpc",), ("dynamic distillation",), ("new model",), 0.5),
     Claim("BCWI", "At the talk's α = 0.4, NFR is at most half of the target model's", "bcwi", ("main",), ("BCWI α=0.4",), ("target model",), 0.5),
     Claim("BCWI", "… and at most half of the new model's", "bcwi", ("main",), ("BCWI α=0.4",), ("new model",), 0.5),
     Claim("BCWI", "… without loss of accuracy against the new model", "bcwi", ("main",), ("BCWI α=0.4",)),

@@ -649,6 +649,15 @@ def _of_type(value: object, wanted: type) -> object:
     raise ValueError(f"valid is any {wanted.__name__}")
 
 # %% ../nbs/runs.ipynb #d7ad7cbe
+def _unknown(names: list, allowed) -> list:
+    """What is said of names that are no parameters; nothing if there are none."""
+    problems = []
+    for name in names:
+        near = difflib.get_close_matches(name, allowed, n=1)
+        problems.append(f"unknown parameter {name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+    return problems + [f"valid names are {', '.join(sorted(allowed))}"] * bool(names)
+
+
 def check_parameters(
     namespace: dict,  # globals(), after the parameters
     before: dict,  # what names_before gave in the cell before them
@@ -657,12 +666,7 @@ def check_parameters(
     "The parameters with cleaned values; ValueError lists every unknown name and wrong value and what is valid."
     new = {name: value for name, value in namespace.items() if value is not before and _could_be_parameter(name, value)}
     unknown = [name for name, value in new.items() if name not in allowed and before.get(name, before) is not value]
-    problems = []
-    for name in unknown:
-        near = difflib.get_close_matches(name, allowed, n=1)
-        problems.append(f"unknown parameter {name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
-    if unknown:
-        problems.append(f"valid names are {', '.join(sorted(allowed))}")
+    problems = _unknown(unknown, allowed)
     missing = [name for name in allowed if name not in namespace]
     problems += [f"the cell of parameters does not set {name!r}" for name in missing]
     values = {}
@@ -790,11 +794,24 @@ def _papermill_engine() -> type:
     class Engine(NBClientEngine):
         @classmethod
         def execute_managed_notebook(cls, nb_man, kernel_name, **settings):
+            _check_names(nb_man.nb)
             settings.setdefault("kernel_manager_class", own_kernel_manager())
             super().execute_managed_notebook(nb_man, kernel_name, **settings)
             _write_page(nb_man.nb, Path(str(nb_man.output_path or "")))
 
     return Engine
+
+
+def _check_names(notebook) -> None:
+    """ValueError for given parameters that the notebook's cell of parameters does not set."""
+    given = notebook.metadata.get("papermill", {}).get("parameters", {})
+    cell = next((cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())), None)
+    if cell is None:
+        return
+    targets = [target for statement in ast.parse(cell).body if isinstance(statement, ast.Assign) for target in statement.targets]
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    if problems := _unknown([name for name in given if name not in names], names):
+        raise ValueError("; ".join(problems))
 
 
 def _write_page(notebook, output: Path) -> None:
