@@ -808,8 +808,7 @@ def _check_names(notebook) -> None:
     cell = next((cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())), None)
     if cell is None:
         return
-    targets = [target for statement in ast.parse(cell).body if isinstance(statement, ast.Assign) for target in statement.targets]
-    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    names = [part.id for part in ast.walk(ast.parse(cell)) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
     if problems := _unknown([name for name in given if name not in names], names):
         raise ValueError("; ".join(problems))
 
