@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -631,7 +632,7 @@ def curve_picture(
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(2, 1, figsize=(6, 5.5), sharex=True, layout="constrained")
-    for style, marker, (name, curves) in zip(("-", "--", "-.", ":"), "osD^", groups.items()):
+    for style, marker, (name, curves) in zip(cycle(("-", "--", "-.", ":")), cycle("osD^v"), groups.items()):
         for axes, values in zip(panels, ([curve.accuracy for curve in curves], [curve.nfr for curve in curves])):
             mean, spread = 100 * np.mean(values, 0), 100 * (np.std(values, axis=0, ddof=1) if len(values) > 1 else np.zeros(len(values[0])))
             axes.errorbar(curves[0].alphas, mean, spread, linestyle=style, marker=marker, markersize=4, capsize=2, elinewidth=0.7, label=name or None)
