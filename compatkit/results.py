@@ -318,7 +318,7 @@ def accuracy_nfr_picture(
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7.5, 5), layout="constrained")
-    for style, (name, (accuracy, nfr)) in zip(cycle(("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))), (curves or {}).items()):
+    for style, (name, (accuracy, nfr)) in zip(cycle(("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 4)))), (curves or {}).items()):
         axes.plot(100 * np.asarray(accuracy), 100 * np.asarray(nfr), linestyle=style, color="0.55", linewidth=1.3, label=name, zorder=1)
     for style, (name, level) in zip(cycle((":", (0, (1, 4)))), (floors or {}).items()):
         axes.axhline(100 * level, linestyle=style, color="tab:brown", linewidth=1, label=name)
