@@ -882,13 +882,13 @@ def test_a_notebook_outside_the_project_is_left_to_papermill(tmp_path):
 
 
 @needs_entry_point
-@needs_entry_point
 def test_a_name_that_is_no_parameter_is_refused_before_any_cell_runs(project):
     done = subprocess.run([*PAPERMILL, "nbs/tiny.ipynb", "-p", "wrod", "x", "--no-progress-bar"], cwd=project, capture_output=True, text=True)
     assert done.returncode == 1 and "unknown parameter 'wrod' (did you mean 'word'?); valid names are word" in done.stderr
     assert "word is" not in "".join(map(text_of, executed(project)))
 
 
+@needs_entry_point
 def test_the_engine_of_our_name_is_known_to_papermill():
     from papermill.engines import NBClientEngine, papermill_engines
 
