@@ -67,7 +67,7 @@ class Evidence(NamedTuple):
     """What one kept table says to a claim."""
 
     name: str  # of the table's file
-    word: str  # held, held by paying, within the spread, not held
+    word: str  # held, held by paying, within the spread, not held; not judged
     words: str  # the numbers
 
 
@@ -77,6 +77,8 @@ def judge(
     name: str = "",  # of the table, for the evidence
 ) -> Evidence | None:
     """What a table says; None if it lacks the rows. The least favourable of the claim's comparisons decides."""
+    if table.unjudged:
+        return Evidence(name, "not judged", table.unjudged)
     have = [row for row in table.rows if row.seeds]
     methods = [_row(one, have) for one in claim.rows]
     if any(row is None for row in methods):
@@ -228,7 +230,8 @@ def method_summaries(
     seen: dict = {}
     for path in sorted((Path(results or results_folder()) / "tables").glob("*.json")):
         notebook, task, scale, *rest = path.stem.split("-")
-        rows = load_table(path).rows
+        table = load_table(path)
+        rows = () if table.unjudged else table.rows
         new = next((row for row in rows if row.method == "new model" and row.seeds and row.nfr[0] > 0), None)
         for row in rows if new and rest[-1] in ("main", "1", "2", "2b", "3", "4", "5", "ensemble", "fisher") else ():
             family = _family(row.method)

@@ -353,28 +353,39 @@ def competent(
 
 # %% ../nbs/metrics.ipynb #08739bfc
 PairedDifference = namedtuple("PairedDifference", "mean low high")
-PairedDifference.__doc__ = "Treated minus untreated accuracy with the ends of its interval, fractions."
+PairedDifference.__doc__ = "Treated minus untreated accuracy, or mean score, with the ends of its interval; fractions."
 
 
 def paired_difference(
-    treated,        # (S, N) or (N,) booleans: right or not, per seed and example
+    treated,        # (S, N) or (N,) per seed and example: booleans, right or not; or floats, the scores of generated texts
     untreated,      # the same shape, same seeds and examples
     level=.95,      # of the interval
     repeats=10_000, # bootstrap draws
     seed=0,         # of the draws
 ):
-    "Accuracy of treated minus untreated with its bootstrap interval over seeds and examples. Raises ValueError for unequal shapes."
-    treated, untreated = (np.atleast_2d(np.asarray(c, dtype=bool)).astype(np.int8) for c in (treated, untreated))
+    "Mean of treated minus untreated with its bootstrap interval over seeds and examples. Raises ValueError for unequal shapes and nan."
+    treated, untreated = (np.atleast_2d(np.asarray(c)) for c in (treated, untreated))
     if treated.shape != untreated.shape or treated.ndim != 2 or treated.size == 0:
         raise ValueError(f"shapes {treated.shape} and {untreated.shape}: both need (seeds, examples), the same, and not empty")
-    patterns, counted = np.unique(treated - untreated, axis=1, return_counts=True)
+    patterns, counted = np.unique(_change(treated, untreated), axis=1, return_counts=True)
     seeds, examples = treated.shape
     generator = np.random.default_rng(seed)
     drawn = np.empty(repeats)
-    for start in range(0, repeats, 500): # a few hundred at a time bounds the memory
-        part = drawn[start:start + 500]
+    step = max(1, min(500, 5_000_000 // len(counted))) # a few hundred at a time bounds the memory
+    for start in range(0, repeats, step):
+        part = drawn[start:start + step]
         seed_weight = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=len(part)) / seeds
         example_weight = generator.multinomial(examples, counted / examples, size=len(part)) / examples
         part[:] = ((seed_weight @ patterns) * example_weight).sum(axis=1)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     return PairedDifference(float((patterns @ counted).mean() / examples), float(low), float(high))
+
+
+def _change(treated, untreated):
+    "(S, N): -1, 0 or 1 for right and wrong, the difference for scores. Raises ValueError for nan."
+    if "f" not in (treated.dtype.kind, untreated.dtype.kind):
+        return treated.astype(bool).astype(np.int8) - untreated.astype(bool).astype(np.int8)
+    change = treated.astype(np.float64) - untreated.astype(np.float64)
+    if np.isnan(change).any():
+        raise ValueError(f"{int(np.isnan(change).sum())} of {change.size} scores are nan: give every text a score")
+    return change

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['LOG_ZERO', 'WHOLE', 'ENDINGS', 'log_softmax', 'softmax', 'log_probability', 'few', 'found', 'Predictions',
-           'over_classes', 'align', 'mean_logits', 'checked_file', 'house_names', 'check_columns', 'csv_header',
-           'csv_names', 'csv_cells', 'json_objects', 'right_choice']
+           'over_classes', 'align', 'text_digests', 'mean_logits', 'checked_file', 'house_names', 'check_columns',
+           'csv_header', 'csv_names', 'csv_cells', 'json_objects', 'right_choice']
 
 # %% ../nbs/predictions.ipynb #d72bbfd9
 import csv
+import hashlib
 import json
 import os
 import re
@@ -483,6 +484,16 @@ def _same_labels(old, new):
         raise ValueError(f"labels differ for ids {few(old.id[other])} (old {few(old.label[other])}; "
                          f"new {few(new.label[other])}): both must be judged by the same truth")
     return old, new
+
+# %% ../nbs/predictions.ipynb #c9af24cb
+def text_digests(
+    predictions, # Predictions with generated texts, or with what was published of them
+):
+    "(N,) whole numbers, equal where the texts are (a chance of 2 to the power -64 aside). Raises ValueError where there is neither."
+    if predictions.text is None and "text_digest" in predictions.columns:
+        return predictions.columns["text_digest"]
+    digest = lambda text: hashlib.sha256(ascii(text).encode()).digest()[:8] # ascii: a missing text is not the text "None"
+    return np.array([int.from_bytes(digest(one), "little", signed=True) for one in predictions.require("text")], dtype=np.int64)
 
 # %% ../nbs/predictions.ipynb #56f0dc9e
 def mean_logits(

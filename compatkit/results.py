@@ -127,6 +127,7 @@ class ResultTable:
     paper: dict = field(default_factory=dict)  # (row, measure) → (value, spread) in percent, where it may be compared
     command: str = ""  # what makes this table again
     quantity: str = "accuracy"  # what that column of the rows holds: accuracy, or the mean of a score, such as ROUGE-1
+    unjudged: str = ""  # why no claim may be judged on it, such as "models at chance"; "": it may
 
     def cells(self) -> tuple[list, list]:
         """(header, lines) as text."""
@@ -143,7 +144,7 @@ class ResultTable:
         flips = [_percent(row.nfr), _percent(row.pfr), _percent(row.as_old)] if row.method != "old model" else ["–"] * 3
         if not row.seeds:
             return [row.method, row.setting, "not run", *["–"] * 6, "0"]
-        paid = " (pays with accuracy)" if row.pays else ""
+        paid = f" (pays with {self.quantity})" if row.pays else ""
         chosen = [_percent(row.selection.get(name)) for name in ("accuracy", "nfr")]
         return [row.method, row.setting, _percent(row.accuracy), *flips, _interval(row.difference) + paid, *chosen, str(row.seeds)]
 
@@ -162,7 +163,8 @@ class ResultTable:
         """Everything, for a JSON file; fractions, and the ids of each row's records."""
         rows = [asdict(row) | {"pays_with_accuracy": row.pays} for row in self.rows]
         paper = [[*key, *value] for key, value in self.paper.items()]
-        return {"title": self.title, "command": self.command, "rows": rows, "notes": list(self.notes), "paper": paper, "quantity": self.quantity}
+        about = {"title": self.title, "command": self.command, "notes": list(self.notes), "quantity": self.quantity}
+        return about | {"rows": rows, "paper": paper} | ({"unjudged": self.unjudged} if self.unjudged else {})
 
     def to_csv(self) -> str:
         """One line a row, in fractions, for a spreadsheet or a program; an empty cell where there is nothing."""
@@ -258,7 +260,8 @@ def _table_of(content: dict) -> ResultTable:
         row["selection"] = {name: pair(value) for name, value in row["selection"].items()}
         rows.append(Row(**(row | {"records": tuple(row["records"])})))
     paper = {(row, measure): (value, spread) for row, measure, value, spread in content.get("paper", ())}
-    return ResultTable(content["title"], tuple(rows), tuple(content["notes"]), paper, content["command"], content.get("quantity", "accuracy"))
+    further = content.get("quantity", "accuracy"), content.get("unjudged", "")
+    return ResultTable(content["title"], tuple(rows), tuple(content["notes"]), paper, content["command"], *further)
 
 # %% ../nbs/results.ipynb #39a64bbe
 def results_markdown(

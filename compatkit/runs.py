@@ -399,7 +399,7 @@ _PUBLISHED: ContextVar = ContextVar("published", default=None)  # (folder of res
 
 @contextmanager
 def published_first(
-    labels: dict,  # split → Predictions with labels, or a dictionary from id to label
+    labels: dict,  # split → Predictions with labels, or a dictionary from id to label; None: it has scores and no right answers
     results: str | Path | None = None,  # results/ at the project's root unless told
 ):
     "Inside it, run_once prefers a run that was published to computing it again; ValueError where an id has no label."
@@ -430,7 +430,8 @@ def _recalled(where: Path, identifier: str) -> Run | None:
     try:
         _write_json(unfinished / "record.json", kept.record)
         for split in _splits(kept.folder):
-            answers = with_labels(kept.predictions(split), _labels_of(split, labels))
+            answers, known = kept.predictions(split), _labels_of(split, labels)
+            answers = answers if known is None else with_labels(answers, known)
             answers.save(unfinished / f"predictions-{split}.parquet")
         if not folder.exists():  # unless another process was quicker
             os.rename(unfinished, folder)
@@ -523,13 +524,15 @@ def _without_paths(value: object) -> object:
 def _publish_predictions(file: Path, target: Path, logits: bool) -> None:
     import numpy
 
-    from compatkit.predictions import Predictions
+    from compatkit.predictions import Predictions, text_digests
 
     kept = Predictions.load(file)
-    gate = {name: values for name, values in kept.columns.items() if name == "gate"}
-    if gate and gate["gate"].dtype.kind not in "fiub":
+    columns = {name: values for name, values in kept.columns.items() if name == "gate"}
+    if columns and columns["gate"].dtype.kind not in "fiub":
         raise ValueError(f"{file.name} has a column gate that is not numeric; only numbers are published")
-    given = {"prediction": kept.prediction, "score": kept.score, "columns": gate, "classes": kept.classes}
+    if kept.text is not None:
+        columns["text_digest"] = text_digests(kept)
+    given = {"prediction": kept.prediction, "score": kept.score, "columns": columns, "classes": kept.classes}
     if logits and kept.logits is not None:
         given["logits"] = kept.logits.astype(numpy.float16)
     Predictions(kept.id, **given).save(target)

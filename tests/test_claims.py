@@ -61,6 +61,16 @@ def test_rows_that_are_not_there_judge_nothing(missing):
     assert judge(BELOW, missing) is None
 
 
+def test_a_table_of_models_at_chance_judges_nothing(tmp_path):
+    (tmp_path / "tables").mkdir()
+    unfit = ResultTable("made-up", (NEW, recorded("compatibility adapter", 0.01)), unjudged="models at chance")
+    assert judge(BELOW, unfit)[1:] == ("not judged", "models at chance")
+    unfit.save(tmp_path / "tables" / "muscle-piqa-mini-a-main.json")
+    assert method_summaries(tmp_path) == []
+    assert {one.word for _, evidence in judged(tmp_path) for one in evidence} == {"not judged"}
+    assert "piqa (a): **not judged**, models at chance" in claims_markdown(tmp_path)
+
+
 def test_one_seed_is_said():
     assert judge(BELOW, table(NEW, row("it", 0.03, nan, seeds=1))).words.endswith("(one seed)")
 

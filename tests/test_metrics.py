@@ -354,6 +354,26 @@ def test_paired_difference_of_one_seed_and_of_equals():
             paired_difference(bad, untreated)
 
 
+def test_paired_difference_of_scores_matches_a_plain_bootstrap():
+    generator = np.random.default_rng(0)
+    untreated = generator.random((3, 300))
+    treated = untreated + generator.normal(0.02, 0.2, (3, 300))
+    result, difference = paired_difference(treated, untreated), treated - untreated
+    draws = [difference[np.ix_(generator.integers(0, 3, 3), generator.integers(0, 300, 300))].mean() for _ in range(4000)]
+    assert result.mean == pytest.approx(difference.mean())
+    assert (result.low, result.high) == pytest.approx(np.quantile(draws, [.025, .975]), abs=.004)
+    with pytest.raises(ValueError, match="1 of 900 scores are nan"):
+        paired_difference(np.where(np.arange(900).reshape(3, 300) == 7, np.nan, treated), untreated)
+
+
+def test_scores_of_right_and_wrong_have_the_interval_of_right_and_wrong():
+    untreated = np.random.default_rng(0).random((2, 400)) < .8
+    treated = untreated & (np.arange(400) % 10 > 0)
+    booleans, scores = paired_difference(treated, untreated), paired_difference(treated.astype(float), untreated.astype(float))
+    assert scores == pytest.approx(booleans, abs=.004)
+    assert paired_difference(treated.astype(int), untreated.astype(int)) == booleans
+
+
 def test_importing_is_light():
     code = "import sys, compatkit.metrics; print([m for m in ('torch', 'scipy', 'pandas', 'pyarrow', 'sklearn') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -542,8 +542,14 @@ def test_a_table_of_scores_says_so_and_finds_its_own_printed_figures(tmp_path):
     header, lines = table.cells()
     assert header[2] == "ROUGE-1 %" and "ROUGE-1 − untreated" in header and "paper: ROUGE-1 %" in header and not any("accuracy" in one for one in header)
     assert next(line for line in lines if line[0] == "good")[header.index("paper: ROUGE-1 %")] == "34.79"
+    assert any("(pays with ROUGE-1)" in cell for line in lines for cell in line)
     table.save(tmp_path / "t.json")
     assert load_table(tmp_path / "t.json").cells() == table.cells()
+
+
+def test_a_table_keeps_why_it_judges_nothing(tmp_path):
+    ResultTable("t", ROWS, unjudged="models at chance").save(tmp_path / "t.json")
+    assert load_table(tmp_path / "t.json").unjudged == "models at chance"
 
 
 def test_pct_prints_relative_nfr_by_its_equation_11():

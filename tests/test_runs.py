@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from compatkit import runs
-from compatkit.predictions import Predictions
+from compatkit.predictions import Predictions, text_digests
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -464,7 +464,7 @@ def test_published_runs_hold_no_label_no_text_and_no_paths(tmp_path):
         "record.json",
     ]
     table = parquet.read_table(shared.folder / "predictions-test.parquet")
-    assert set(table.column_names) == {"id", "prediction", "gate"}
+    assert set(table.column_names) == {"id", "prediction", "gate", "text_digest"}
     assert b"secret" not in (shared.folder / "predictions-test.parquet").read_bytes()
     assert shared.results == {"accuracy": 0.5, "model": "old", "log": ["see y.txt", "https://a.org/b/c"]}
     assert not runs.machine_paths(record_of(shared).read_text())
@@ -472,7 +472,8 @@ def test_published_runs_hold_no_label_no_text_and_no_paths(tmp_path):
     assert found.id == run.id and runs.published(tmp_path / "results", kind="none") == []
     before, after = run.predictions("test"), found.predictions("test")
     assert list(after.id) == list(before.id) and list(after.prediction) == list(before.prediction)
-    assert after.label is None and after.logits is None and list(after.columns) == ["gate"]
+    assert after.label is None and after.logits is None and set(after.columns) == {"gate", "text_digest"}
+    assert text_digests(after).tolist() == text_digests(before).tolist() and after.text is None
 
 
 def test_logits_and_scores_are_published_where_asked(tmp_path):
@@ -486,6 +487,15 @@ def test_logits_and_scores_are_published_where_asked(tmp_path):
     assert numpy.array_equal(after.score, before.score)
     again = runs.publish(run, results=tmp_path / "results")  # replaces
     assert again.predictions("test").logits is None
+
+
+def test_a_published_run_of_scores_alone_comes_back_without_labels(tmp_path):
+    run = published_run(tmp_path, label=None, logits=None, classes=None, score=[0.5] * 50)
+    runs.publish(run, results=tmp_path / "results")
+    with runs.published_first({"selection": None, "test": None}, results=tmp_path / "results"):
+        back = runs.run_once({"kind": "example"}, never, home=tmp_path / "elsewhere").predictions("test")
+    assert back.score.tolist() == [0.5] * 50 and back.label is None
+    assert text_digests(back).tolist() == text_digests(run.predictions("test")).tolist()
 
 
 def test_a_published_run_is_taken_before_it_is_computed_again(tmp_path):
