@@ -131,11 +131,11 @@ class ResultTable:
 
     def cells(self) -> tuple[list, list]:
         """(header, lines) as text."""
-        what = self.quantity
-        header = ["method", "setting", f"{what} %", "NFR %", "PFR %", "as old %", f"{what} − untreated", f"as in the paper: {what} %", "NFR %", "seeds"]
+        what, nfr, pfr = (self.quantity, "NFR", "PFR") if self.quantity == "accuracy" else (self.quantity, "NFR_D", "PFR_D")
+        header = ["method", "setting", f"{what} %", f"{nfr} %", f"{pfr} %", "as old %", f"{what} − untreated", f"as in the paper: {what} %", f"{nfr} %", "seeds"]
         lines = [self._line(row) for row in self.rows]
         if self.paper:
-            header += [f"paper: {what} %", "NFR %"]
+            header += [f"paper: {what} %", f"{nfr} %"]
             printed = what.lower().replace("-", "")  # accuracy, rouge1
             lines = [line + [self._printed(row, printed), self._printed(row, "nfr")] for line, row in zip(lines, self.rows)]
         return header, lines

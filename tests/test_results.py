@@ -540,7 +540,7 @@ def test_a_table_of_scores_says_so_and_finds_its_own_printed_figures(tmp_path):
     figures = {("good", "rouge1"): (34.79, None), ("good", "accuracy"): (1.0, None)}
     table = ResultTable("t", ROWS, paper=figures, quantity="ROUGE-1")
     header, lines = table.cells()
-    assert header[2] == "ROUGE-1 %" and "ROUGE-1 − untreated" in header and "paper: ROUGE-1 %" in header and not any("accuracy" in one for one in header)
+    assert header[2] == "ROUGE-1 %" and "NFR_D %" in header and "NFR %" not in header and "ROUGE-1 − untreated" in header and "paper: ROUGE-1 %" in header and not any("accuracy" in one for one in header)
     assert next(line for line in lines if line[0] == "good")[header.index("paper: ROUGE-1 %")] == "34.79"
     assert any("(pays with ROUGE-1)" in cell for line in lines for cell in line)
     table.save(tmp_path / "t.json")
