@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 # %% ../nbs/data.ipynb #0943f817
-from .hub import repository
+from .hub import local_copies, looked_for, repository
 
 # %% ../nbs/data.ipynb #76f0027e
 @dataclass(frozen=True)
@@ -474,10 +474,10 @@ def _own_folder(path: Path) -> Task:
 # %% ../nbs/data.ipynb #e00d443a
 def _local_folder(name: str, data_dir) -> Path | None:
     """The folder of a local copy: in data_dir, else in $COMPATKIT_DATA; the set itself goes before a changed copy of it."""
-    for place in (data_dir, os.environ.get("COMPATKIT_DATA")):
+    for place in local_copies(data_dir):
         for folder in (TASKS[name].folder, *TASKS[name].copy[:1]):
-            if place and (Path(place) / folder).is_dir():
-                return Path(place) / folder
+            if (place / folder).is_dir():
+                return place / folder
     return None
 
 
@@ -531,9 +531,7 @@ def _files_from_hub(name: str, data_dir) -> dict:
     try:
         return _hub_files(TASKS[name])
     except FileNotFoundError as error:
-        places = [str(place) for place in (data_dir, os.environ.get("COMPATKIT_DATA")) if place]
-        looked = f"no folder {TASKS[name].folder!r} in {places}" if places else "neither data_dir nor COMPATKIT_DATA is set"
-        raise FileNotFoundError(f"task {name!r}: {looked}; {error}") from None
+        raise FileNotFoundError(f"task {name!r}: {looked_for(TASKS[name].folder, data_dir)}; {error}") from None
 
 
 def _assemble(name: str, files: dict, place: str) -> Task:

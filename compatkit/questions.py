@@ -9,7 +9,6 @@ __all__ = ['ARITHMETIC', 'BELOW', 'LANGUAGE_TASKS', 'Question', 'joined', 'Gener
 # %% ../nbs/questions.ipynb #98db1666
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 # %% ../nbs/questions.ipynb #ecd0c908
-from .hub import repository
+from .hub import local_copies, looked_for, repository
 
 # %% ../nbs/questions.ipynb #13e663fc
 @dataclass(frozen=True)
@@ -301,7 +300,7 @@ def _rows(path: Path, source: Source) -> list:
 def _local_files(source: Source, places: list) -> dict:
     """split → files in the first place that has the set's folder; {} if none has."""
     for place in places:
-        if (folder := Path(place) / source.folder).is_dir():
+        if (folder := place / source.folder).is_dir():
             files = {split: [path] for split in ("train", "validation", "test") if (path := folder / f"{split}.parquet").is_file()}
             if source.tested not in files:
                 raise FileNotFoundError(
@@ -338,14 +337,12 @@ def load_questions(
     if name not in LANGUAGE_TASKS:
         raise ValueError(f"unknown language task {name!r}; the tasks are {', '.join(['arithmetic', *LANGUAGE_TASKS])}")
     source = LANGUAGE_TASKS[name]
-    places = [str(place) for place in (data_dir, os.environ.get("COMPATKIT_DATA")) if place]
-    files, place = _local_files(source, places), "folder"
+    files, place = _local_files(source, local_copies(data_dir)), "folder"
     if not files:
         try:
             files, place = _hub_files(source), "hub"
         except FileNotFoundError as error:
-            looked = f"no folder {source.folder!r} in {places}" if places else "neither data_dir nor COMPATKIT_DATA is set"
-            raise FileNotFoundError(f"task {name!r}: {looked}; {error}") from None
+            raise FileNotFoundError(f"task {name!r}: {looked_for(source.folder, data_dir)}; {error}") from None
     return _assemble(name, source, files, place)
 
 # %% ../nbs/questions.ipynb #d891a3b7

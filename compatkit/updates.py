@@ -7,7 +7,6 @@ __all__ = ['ADD_DATA', 'SCENARIOS', 'USUAL', 'OldTask', 'DataUpdate', 'stratifie
            'more_classes', 'massive_adddata', 'data_update']
 
 # %% ../nbs/updates.ipynb #b8e8ec44
-import os
 import re
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -15,6 +14,7 @@ from pathlib import Path
 
 # %% ../nbs/updates.ipynb #4cc614fc
 from .data import EMBEDDED, FILE_KINDS, Source, Task, _numbered, _read_split, hash_order, load_task
+from .hub import local_copies, looked_for
 from .predictions import Predictions, over_classes
 
 # %% ../nbs/updates.ipynb #153f6b38
@@ -213,13 +213,11 @@ def massive_adddata(
 
 def _adddata_folder(data_dir) -> Path:
     """The folder of the authors' split."""
-    places = [place for place in (data_dir, os.environ.get("COMPATKIT_DATA")) if place]
-    for place in places:
-        if (folder := Path(place) / ADD_DATA.folder).is_dir():
+    for place in local_copies(data_dir):
+        if (folder := place / ADD_DATA.folder).is_dir():
             return folder
-    looked = f"no folder {ADD_DATA.folder!r} in {[str(place) for place in places]}" if places else "neither data_dir nor COMPATKIT_DATA is set"
     raise FileNotFoundError(
-        f"task 'massive_adddata': {looked}. It is on no hub: the authors of Backward Compatibility During Data Updates by Weight Interpolation "
+        f"task 'massive_adddata': {looked_for(ADD_DATA.folder, data_dir)}. It is on no hub: the authors of Backward Compatibility During Data Updates by Weight Interpolation "
         f"(Schumann et al. 2023) publish it with the paper; put its files there as {', '.join(f'{name}.parquet' for name in _FILES)}"
     )
 

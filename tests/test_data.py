@@ -209,6 +209,16 @@ def test_data_dir_comes_before_the_variable(tmp_path, monkeypatch):
     assert len(load_task("mrpc", tmp_path / "mine").train) == 50  # not in data_dir: the next place
 
 
+def test_a_folder_that_is_named_and_not_there_is_refused(tmp_path, monkeypatch):
+    copy_of(tmp_path / "everybody", "sst2")
+    monkeypatch.setenv("COMPATKIT_DATA", str(tmp_path / "everybody"))
+    with pytest.raises(FileNotFoundError, match="data_dir names .*mistyped.*no folder here"):
+        load_task("sst2", tmp_path / "mistyped")  # and not what lies in the next place
+    monkeypatch.setenv("COMPATKIT_DATA", str(tmp_path / "everbody"))
+    with pytest.raises(FileNotFoundError, match="COMPATKIT_DATA names .*everbody"):
+        load_task("sst2")
+
+
 def test_hidden_test_labels_give_two_fixed_halves_of_validation(tmp_path):
     copy_of(tmp_path, "sst2")
     task = load_task("sst2", tmp_path)
@@ -473,7 +483,7 @@ def test_lacking_strange_and_doubled_split_folders_are_named(tmp_path):
     with pytest.raises(ValueError, match=".'dev'. beside train; valid are"):
         load_task(tmp_path / "own")
     with pytest.raises(FileNotFoundError, match="'imagenet'.*folder of class folders: imagenet/train"):
-        load_task("imagenet", tmp_path / "nowhere")
+        load_task("imagenet", tmp_path / "own")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -668,6 +678,8 @@ def test_what_was_looked_for_is_said(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError) as caught:
         load_task("massive")
     assert "neither data_dir nor COMPATKIT_DATA is set" in str(caught.value) and "AmazonScience/massive" in str(caught.value)
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
     monkeypatch.setenv("COMPATKIT_DATA", str(tmp_path / "second"))
     with pytest.raises(FileNotFoundError) as caught:
         load_task("massive", tmp_path / "first")

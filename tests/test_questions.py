@@ -265,7 +265,10 @@ def test_rows_without_a_dialogue_or_a_summary_are_passed_over(tmp_path):
 def test_the_folder_may_be_named_by_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPATKIT_DATA", str(folder_of(tmp_path / "a", "gsm8k")))
     assert load_questions("gsm8k").source == "folder"
-    assert load_questions("gsm8k", tmp_path / "nothing here").source == "folder"
+    (tmp_path / "other sets").mkdir()
+    assert load_questions("gsm8k", tmp_path / "other sets").source == "folder"
+    with pytest.raises(FileNotFoundError, match="data_dir names .*nothing here.*no folder here"):
+        load_questions("gsm8k", tmp_path / "nothing here")
 
 
 def test_data_that_are_not_there_are_said_to_be_missing_at_once(tmp_path):

@@ -200,6 +200,8 @@ def test_the_authors_split_says_what_is_missing(tmp_path, monkeypatch):
         massive_adddata()
     with pytest.raises(FileNotFoundError, match="no folder 'massive_en_adddata'"):
         massive_adddata(tmp_path)
+    with pytest.raises(FileNotFoundError, match="data_dir names .*no folder here"):
+        massive_adddata(tmp_path / "mistyped")
     with pytest.raises(FileNotFoundError, match=r"lacks \['validation_old.parquet'\]"):
         massive_adddata(write_adddata(tmp_path / "a", validation_old=None))
     with pytest.raises(ValueError, match="1 examples of train_old are not in train_updated, such as .*train-9"):
