@@ -88,6 +88,7 @@ CATALOGUE = (
     *_of("MUSCLE", "muscle", {"5": "table 5: generated summaries"}, ("samsum",), ("samsum",), ("arithmetic",), ("main",)),
     *_of("MUSCLE", "muscle", {
         "6": "table 6: the masks", "figure4": "figure 4: flips over all pairs of a family", "figure5": "figure 5: inconsistency flips",
+        "dial": "ours: smaller shares of cross-entropy",
     }, ("arithmetic", "piqa"), ("piqa",), ("arithmetic",)),
     *_of("compatkit", "decisions", {
         "main": "the price of a flip beside the methods", "guarantee": "how often the certificate is broken", "on_top": "the rule on top of each method",
