@@ -152,6 +152,13 @@ def _place(name: str) -> str:
     return " ".join([task, *(f"({one})" for one in rest[:-1] if one in ("a", "b"))]) + ("" if scale == "mini" else f", {scale}")
 
 
+def _places(evidence: Sequence[Evidence]) -> list[str]:
+    """Where each piece comes from; two of one task and upgrade are told apart by their tables."""
+    places = [_place(one.name) for one in evidence]
+    table = lambda one: f", table {one.name.rpartition('-')[2]}"
+    return [place + (table(one) if places.count(place) > 1 else "") for place, one in zip(places, evidence)]
+
+
 def claims_markdown(
     results=None,  # results/ unless told
 ) -> str:
@@ -166,7 +173,7 @@ def claims_markdown(
 
 def _verdicts(evidence: Sequence[Evidence]) -> str:
     """The evidence in one cell, strongest word first."""
-    words = [f"{_place(one.name)}: **{one.word}**, {one.words}" for one in evidence]
+    words = [f"{place}: **{one.word}**, {one.words}" for place, one in zip(_places(evidence), evidence)]
     return "<br>".join(words).replace("|", "\\|") or "*not run*"
 
 
@@ -176,7 +183,7 @@ def claims_html(
     """The same for a notebook; text as text."""
     rows = [
         f"<tr><td style='text-align:left'>{escape(claim.paper)}</td><td style='text-align:left'>{escape(claim.sentence)}</td><td style='text-align:left'>"
-        + ("<br>".join(f"{escape(_place(one.name))}: <b>{escape(one.word)}</b>, {escape(one.words)}" for one in evidence) or "<i>not run</i>") + "</td></tr>"
+        + ("<br>".join(f"{escape(place)}: <b>{escape(one.word)}</b>, {escape(one.words)}" for place, one in zip(_places(evidence), evidence)) or "<i>not run</i>") + "</td></tr>"
         for claim, evidence in judged(results)
     ]  # fmt: skip
     return "<table><tr><th>paper</th><th>claim</th><th>verdict</th></tr>" + "".join(rows) + "</table>"

@@ -97,6 +97,14 @@ def test_variants_judge_no_claim(tmp_path):
     assert not any(evidence for _, evidence in judged(tmp_path))
 
 
+def test_two_tables_of_one_upgrade_are_told_apart(tmp_path):
+    (tmp_path / "tables").mkdir()
+    for name in ("muscle-x-mini-a-main", "muscle-x-mini-a-4", "muscle-x-mini-b-main"):
+        keep(tmp_path, name, NEW, recorded("compatibility adapter", 0.01))
+    text = claims_markdown(tmp_path)
+    assert all(one in text for one in ("x (a), table main: **held**", "x (a), table 4: **held**", "x (b): **held**"))
+
+
 def test_text_stays_text(tmp_path, monkeypatch):
     loud = Claim("<b>", "a | b <script>", "bcwi", ("main",), ("it",), ("new model",))
     monkeypatch.setattr("compatkit.claims.CLAIMS", (loud,))
