@@ -502,6 +502,7 @@ def failed_runs(
 # %% ../nbs/runs.ipynb #b8cb3933
 _PATH = re.compile(r"(?<![\w:/.<\\])(?:~/|/|[A-Z]:\\)[\w.+-]+(?:[/\\][\w.+@-]+)+")
 _LIMIT = 2**20
+_COARSE = 0.01  # of a logit
 
 
 def machine_paths(
@@ -534,14 +535,15 @@ def _publish_predictions(file: Path, target: Path, logits: bool) -> None:
         columns["text_digest"] = text_digests(kept)
     given = {"prediction": kept.prediction, "score": kept.score, "columns": columns, "classes": kept.classes}
     if logits and kept.logits is not None:
-        given["logits"] = kept.logits.astype(numpy.float16)
+        half = kept.logits.astype(numpy.float16)  # too coarse for log-likelihoods of long texts, which are in the hundreds
+        given["logits"] = half if numpy.abs(half - kept.logits).max(initial=0) < _COARSE else kept.logits.astype(numpy.float32)
     Predictions(kept.id, **given).save(target)
 
 
 def publish(
     run: Run,
     results: str | Path | None = None,  # results/ at the project's root unless told
-    logits: bool = False,  # keep half-precision logits too: for the untreated models and gates
+    logits: bool = False,  # keep logits too: for the untreated models and gates; in half precision, or in single where half is off by a hundredth
     splits: tuple[str, ...] = ("selection", "test"),  # those that the run lacks are passed over
 ) -> Run:
     "Copy a run's record and its ids with predictions into `results`; ValueError over 1 MB or for machine paths."

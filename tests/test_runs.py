@@ -489,6 +489,16 @@ def test_logits_and_scores_are_published_where_asked(tmp_path):
     assert again.predictions("test").logits is None
 
 
+def test_logits_too_large_for_half_precision_are_published_in_single(tmp_path):
+    import numpy
+
+    likelihoods = numpy.float32([[-300.01, -300.02], [-900.3, -900.1]] * 25)  # half precision is off by up to a quarter there
+    run = published_run(tmp_path, logits=likelihoods, label=[0, 1] * 25, classes=None)
+    shared = runs.publish(run, results=tmp_path / "results", logits=True).predictions("test")
+    assert shared.logits.dtype == numpy.float32 and numpy.array_equal(shared.logits, likelihoods)
+    assert list(shared.prediction) == [0, 1] * 25
+
+
 def test_a_published_run_of_scores_alone_comes_back_without_labels(tmp_path):
     run = published_run(tmp_path, label=None, logits=None, classes=None, score=[0.5] * 50)
     runs.publish(run, results=tmp_path / "results")
