@@ -197,7 +197,12 @@ class ResultTable:
         return f"<table><caption><b>{escape(self.title)}</b></caption><tr>{cells(header, 'th')}</tr>{body}</table><ul>{notes}</ul>"
 
     def best(self) -> str | None:
-        """The treated method with the lowest NFR among those that do not pay with accuracy; a control is no treatment."""
+        """The treated method with the lowest NFR among those that do not pay with accuracy; a control is no treatment.
+
+        None as well in a table of several upgrades (no row is called "new model"): flips of different pairs are not compared.
+        """
+        if not any(row.method == "new model" for row in self.rows):
+            return None
         able = [row for row in self.rows if row.difference is not None and not row.pays and row.seeds and row.method not in CONTROLS]
         return min(able, key=lambda row: row.nfr[0]).method if able else None
 

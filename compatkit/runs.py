@@ -299,7 +299,7 @@ class Run:
 
     @property
     def recalled(self) -> bool:
-        "Whether it was taken from results/: predictions in half precision, no weights."
+        "Whether it was taken from results/: predictions as published, no weights."
         return self.folder.parent.name == "recalled"
 
     def predictions(self, split: str):
