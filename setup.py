@@ -3,7 +3,7 @@
 from configparser import ConfigParser
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 here = Path(__file__).parent
 parser = ConfigParser(interpolation=None)
@@ -14,7 +14,9 @@ setup(
     name=settings["lib_name"],
     version=settings["version"],
     description=settings["description"],
-    long_description=(here / "README.md").read_text(encoding="utf-8") if (here / "README.md").exists() else "",
+    long_description=(here / "README.md").read_text(encoding="utf-8")
+    if (here / "README.md").exists()
+    else "",
     long_description_content_type="text/markdown",
     keywords=settings["keywords"].split(),
     author=settings["author"],
@@ -22,13 +24,16 @@ setup(
     license="Apache-2.0",
     url=settings["git_url"],
     python_requires=f">={settings['min_python']}",
-    packages=[settings["lib_path"]],
-    package_data={settings["lib_path"]: ["papers.csv", "page.html", "page.css", "page.js"]},
+    packages=find_packages(include=[settings["lib_path"], f"{settings['lib_path']}.*"]),
+    package_data={
+        "compatkit.compare": ["page.html", "page.css", "page.js"],
+        "compatkit.experiments": ["papers.csv"],
+    },
     install_requires=settings["requirements"].split(),
     extras_require={name: settings[f"{name}_requirements"].split() for name in ("dev", "ray")},
     entry_points={
         "console_scripts": ["compatkit = compatkit.cli:main"],
         # papermill loads this before it reads its arguments: `papermill nbs/x.ipynb` then finds its output path
-        "papermill.engine": ["compatkit = compatkit.runs:papermill_entry.engine"],
+        "papermill.engine": ["compatkit = compatkit.experiments.runs:papermill_entry.engine"],
     },
 )

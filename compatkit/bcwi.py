@@ -25,30 +25,56 @@ from torch import nn
 # %% ../nbs/bcwi.ipynb #15345395
 from .metrics import FlipCounts
 from .predictions import Predictions
-from .runs import Run, code_fingerprint, run_once
-from .training import Recipe, Treatment, build, encoded, fine_tune, identity, keep_predictions, load_weights, predict, save_weights
-from .updates import DataUpdate
+from .experiments.runs import Run, code_fingerprint, run_once
+from compatkit.training.loop import (
+    Recipe,
+    Treatment,
+    build,
+    encoded,
+    fine_tune,
+    identity,
+    keep_predictions,
+    load_weights,
+    predict,
+    save_weights,
+)
+from .training.data_updates import DataUpdate
 
 # %% ../nbs/bcwi.ipynb #ac6bca23
 COUNTERS = ("num_batches_tracked",)  # integer tensors that come from the new model
-QUANTISED = ("Params4bit", "Int8Params", "QuantizedTensor", "AffineQuantizedTensor")  # types whose numbers are codes
+QUANTISED = (
+    "Params4bit",
+    "Int8Params",
+    "QuantizedTensor",
+    "AffineQuantizedTensor",
+)  # types whose numbers are codes
 
 
 def _tensors(model: nn.Module) -> dict:
     """name → parameter or buffer, for everything in the model's state; tied names give the same tensor."""
-    named = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    named = dict(model.named_parameters(remove_duplicate=False)) | dict(
+        model.named_buffers(remove_duplicate=False)
+    )
     return {name: named[name] for name in model.state_dict() if name in named}
 
 
 def _refuse_quantised(model: nn.Module, which: str) -> None:
     """ValueError for weights that are codes (also those in eight bits with a scale of their own), or not there."""
     for name, tensor in _tensors(model).items():
-        coded = tensor.is_quantized or type(tensor).__name__ in QUANTISED or (tensor.is_floating_point() and tensor.element_size() == 1)
+        coded = (
+            tensor.is_quantized
+            or type(tensor).__name__ in QUANTISED
+            or (tensor.is_floating_point() and tensor.element_size() == 1)
+        )
         coded |= isinstance(tensor, nn.Parameter) and not tensor.is_floating_point()
         if coded or getattr(model, "is_quantized", False):
-            raise ValueError(f"the {which} model's {name!r} is quantised ({tensor.dtype}): load it in float16, bfloat16 or float32 and quantise the result")
+            raise ValueError(
+                f"the {which} model's {name!r} is quantised ({tensor.dtype}): load it in float16, bfloat16 or float32 and quantise the result"
+            )
         if tensor.is_meta:
-            raise ValueError(f"the {which} model's {name!r} is on the meta device, without values: load its weights first")
+            raise ValueError(
+                f"the {which} model's {name!r} is on the meta device, without values: load its weights first"
+            )
 
 
 def _class_names(model: nn.Module) -> list | None:
@@ -66,45 +92,88 @@ def _check_classes(old: nn.Module, new: nn.Module, old_classes: tuple | None) ->
     if old_classes is not None:
         after = [after[one] if 0 <= one < len(after) else None for one in old_classes]
     if before != after:
-        at = next((n for n, pair in enumerate(zip(before, after)) if pair[0] != pair[1]), min(len(before), len(after)))
-        pair = " and ".join(repr(names[at]) if at < len(names) else "nothing" for names in (before, after))
-        remedy = "train the new model with the old one's id2label" if old_classes is None else "give in old_classes the new index of each old class"
-        raise ValueError(f"old and new model number their classes differently: class {at} is {pair}; {remedy}")
+        at = next(
+            (n for n, pair in enumerate(zip(before, after)) if pair[0] != pair[1]),
+            min(len(before), len(after)),
+        )
+        pair = " and ".join(
+            repr(names[at]) if at < len(names) else "nothing" for names in (before, after)
+        )
+        remedy = (
+            "train the new model with the old one's id2label"
+            if old_classes is None
+            else "give in old_classes the new index of each old class"
+        )
+        raise ValueError(
+            f"old and new model number their classes differently: class {at} is {pair}; {remedy}"
+        )
 
 
 def _check_tokenizers(tokenizers: tuple | None) -> None:
     """ValueError if two tokenizers number their entries differently."""
-    if tokenizers is not None and (old := tokenizers[0].get_vocab()) != (new := tokenizers[1].get_vocab()):
-        other = sorted(entry for entry in old.keys() | new.keys() if old.get(entry) != new.get(entry))
-        raise ValueError(f"the tokenizers differ in {len(other)} entries, such as {other[:3]}: an interpolated model needs one tokenizer")
+    if tokenizers is not None and (old := tokenizers[0].get_vocab()) != (
+        new := tokenizers[1].get_vocab()
+    ):
+        other = sorted(
+            entry for entry in old.keys() | new.keys() if old.get(entry) != new.get(entry)
+        )
+        raise ValueError(
+            f"the tokenizers differ in {len(other)} entries, such as {other[:3]}: an interpolated model needs one tokenizer"
+        )
 
 # %% ../nbs/bcwi.ipynb #154a90ea
 def _check_tensors(old: dict, new: dict, old_classes: tuple | None) -> None:
     """ValueError names tensors that are missing, of another shape, or of integers that differ."""
-    alone = [f"{sorted(a.keys() - b.keys())[:3]} only in the {side}" for a, b, side in ((old, new, "old"), (new, old, "new")) if a.keys() - b.keys()]
+    alone = [
+        f"{sorted(a.keys() - b.keys())[:3]} only in the {side}"
+        for a, b, side in ((old, new, "old"), (new, old, "new"))
+        if a.keys() - b.keys()
+    ]
     if alone:
-        raise ValueError(f"the models have other tensors ({'; '.join(alone)}): both must be of one architecture")
+        raise ValueError(
+            f"the models have other tensors ({'; '.join(alone)}): both must be of one architecture"
+        )
     other = [name for name in new if old[name].shape != new[name].shape]
     if other and old_classes is None:
-        shapes = ", ".join(f"{name!r} {tuple(old[name].shape)} and {tuple(new[name].shape)}" for name in other[:3])
-        raise ValueError(f"shapes differ, old and new: {shapes}; where only classes were added, say with old_classes which new class each old one is")
+        shapes = ", ".join(
+            f"{name!r} {tuple(old[name].shape)} and {tuple(new[name].shape)}" for name in other[:3]
+        )
+        raise ValueError(
+            f"shapes differ, old and new: {shapes}; where only classes were added, say with old_classes which new class each old one is"
+        )
     if old_classes is not None:
         _check_rows(old, new, other, old_classes)
     for name in new:
         if old[name].is_floating_point() != new[name].is_floating_point():
-            raise ValueError(f"{name!r} is {old[name].dtype} in the old model and {new[name].dtype} in the new one: they cannot be interpolated")
-        if not new[name].is_floating_point() and name.rpartition(".")[2] not in COUNTERS and not torch.equal(old[name].to(new[name].device), new[name]):
-            raise ValueError(f"the integer tensor {name!r} differs between the models: there is nothing between two integers; make it the same in both")
+            raise ValueError(
+                f"{name!r} is {old[name].dtype} in the old model and {new[name].dtype} in the new one: they cannot be interpolated"
+            )
+        if (
+            not new[name].is_floating_point()
+            and name.rpartition(".")[2] not in COUNTERS
+            and not torch.equal(old[name].to(new[name].device), new[name])
+        ):
+            raise ValueError(
+                f"the integer tensor {name!r} differs between the models: there is nothing between two integers; make it the same in both"
+            )
 
 
 def _check_rows(old: dict, new: dict, other: list, old_classes: tuple) -> None:
     """ValueError unless old_classes says where each row of the old head goes."""
     if not other:
-        raise ValueError("old_classes is given, but no tensor of the old model has fewer rows: leave it out")
+        raise ValueError(
+            "old_classes is given, but no tensor of the old model has fewer rows: leave it out"
+        )
     if len(set(old_classes)) < len(old_classes) or min(old_classes, default=-1) < 0:
-        raise ValueError(f"old_classes {tuple(old_classes)[:5]} must name different classes, from 0 on, at least one")
+        raise ValueError(
+            f"old_classes {tuple(old_classes)[:5]} must name different classes, from 0 on, at least one"
+        )
     for name in other:
-        fits = old[name].shape[1:] == new[name].shape[1:] and len(old[name]) == len(old_classes) and max(old_classes) < len(new[name])
+        fits = (
+            old[name].shape[1:] == new[name].shape[1:]
+            and len(old[name]) == len(old_classes)
+            and max(old_classes) < len(new[name])
+        )
         if not fits:
             raise ValueError(
                 f"{name!r} has the shape {tuple(old[name].shape)} in the old model and {tuple(new[name].shape)} in the new one, "
@@ -118,7 +187,9 @@ def _check_ties(old: dict, new: dict) -> None:
     for name, tensor in new.items():
         other = first.setdefault(id(tensor), name)
         if old[other] is not old[name] and not torch.equal(old[other], old[name]):
-            raise ValueError(f"{other!r} and {name!r} are tied in the new model and differ in the old one: untie them in the new model first")
+            raise ValueError(
+                f"{other!r} and {name!r} are tied in the new model and differ in the old one: untie them in the new model first"
+            )
 
 # %% ../nbs/bcwi.ipynb #9d844e55
 CHUNK = 1 << 18  # numbers worked on at a time
@@ -145,7 +216,12 @@ def _chunks(piece: _Piece):
     out, old, new, importance = map(flat, piece[:4])
     cut = lambda one, start: None if one is None else one[start : start + CHUNK]
     for start in range(0, len(out), CHUNK):
-        yield piece._replace(out=cut(out, start), old=cut(old, start), new=cut(new, start), importance=cut(importance, start))
+        yield piece._replace(
+            out=cut(out, start),
+            old=cut(old, start),
+            new=cut(new, start),
+            importance=cut(importance, start),
+        )
 
 
 class _Scratch:
@@ -164,7 +240,10 @@ class _Scratch:
 
 def _plain(piece: _Piece) -> bool:
     """Whether the arithmetic can be done in the tensors' own type."""
-    return piece.out.dtype == piece.old.dtype == piece.new.dtype and piece.out.dtype in (torch.float32, torch.float64)
+    return piece.out.dtype == piece.old.dtype == piece.new.dtype and piece.out.dtype in (
+        torch.float32,
+        torch.float64,
+    )
 
 
 def _write(piece: _Piece, alpha: float, scratch: _Scratch) -> None:
@@ -180,11 +259,17 @@ def _write(piece: _Piece, alpha: float, scratch: _Scratch) -> None:
         plain = _plain(piece)
         for out, old, new, importance, *_ in _chunks(piece):
             result = out if plain else scratch(0, out)
-            old, new = (old, new) if plain else (scratch(1, out).copy_(old), scratch(2, out).copy_(new))
+            old, new = (
+                (old, new) if plain else (scratch(1, out).copy_(old), scratch(2, out).copy_(new))
+            )
             if importance is None:
                 torch.lerp(new, old, alpha, out=result)
             else:
-                weight = torch.mul(importance, alpha / (1 - alpha), out=scratch(3, out)).add_(1).reciprocal_()
+                weight = (
+                    torch.mul(importance, alpha / (1 - alpha), out=scratch(3, out))
+                    .add_(1)
+                    .reciprocal_()
+                )
                 torch.lerp(old, new, weight, out=result)
             if not plain:
                 out.copy_(result)
@@ -192,15 +277,28 @@ def _write(piece: _Piece, alpha: float, scratch: _Scratch) -> None:
 # %% ../nbs/bcwi.ipynb #2b6b2a80
 def _share(alpha: float) -> float:
     """α, or ValueError."""
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float, np.number)) or not 0 <= alpha <= 1:
-        raise ValueError(f"alpha is {alpha!r}; it is the weight of the old model, from 0 (the new one) to 1")
+    if (
+        isinstance(alpha, bool)
+        or not isinstance(alpha, (int, float, np.number))
+        or not 0 <= alpha <= 1
+    ):
+        raise ValueError(
+            f"alpha is {alpha!r}; it is the weight of the old model, from 0 (the new one) to 1"
+        )
     return float(alpha)
 
 
 class _Line:
     """The line between two models: a working model, and how to write any of its points into it."""
 
-    def __init__(self, old: nn.Module, new: nn.Module, importance: dict | None = None, old_classes: tuple | None = None, tokenizers: tuple | None = None):
+    def __init__(
+        self,
+        old: nn.Module,
+        new: nn.Module,
+        importance: dict | None = None,
+        old_classes: tuple | None = None,
+        tokenizers: tuple | None = None,
+    ):
         old_classes = None if old_classes is None else tuple(old_classes)
         for model, which in ((old, "old"), (new, "new")):
             _refuse_quantised(model, which)
@@ -210,9 +308,18 @@ class _Line:
         adapter = _Adapters.of(old, new)
         if adapter is not None:
             before = adapter.renamed(before)
-            _check_tensors(*({name: one for name, one in group.items() if not adapter.factor(name)} for group in (before, after)), old_classes)
+            _check_tensors(
+                *(
+                    {name: one for name, one in group.items() if not adapter.factor(name)}
+                    for group in (before, after)
+                ),
+                old_classes,
+            )
             adapter.check_base(before, after)
-            before, after = ({name: one for name, one in group.items() if adapter.interpolates(name)} for group in (before, after))
+            before, after = (
+                {name: one for name, one in group.items() if adapter.interpolates(name)}
+                for group in (before, after)
+            )
         else:
             _check_tensors(before, after, old_classes)
         _check_ties(before, after)
@@ -221,8 +328,18 @@ class _Line:
         for name, tensor in after.items():
             if tensor.is_floating_point() and id(tensor) not in memo:
                 fresh = torch.empty_like(tensor.detach())
-                memo[id(tensor)] = nn.Parameter(fresh, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fresh
-                self.pieces += _pieces(memo[id(tensor)], before[name].detach(), tensor.detach(), weights.get(name), old_classes)
+                memo[id(tensor)] = (
+                    nn.Parameter(fresh, tensor.requires_grad)
+                    if isinstance(tensor, nn.Parameter)
+                    else fresh
+                )
+                self.pieces += _pieces(
+                    memo[id(tensor)],
+                    before[name].detach(),
+                    tensor.detach(),
+                    weights.get(name),
+                    old_classes,
+                )
         self.model = copy.deepcopy(new, memo)
         if adapter is not None:
             self.pieces += adapter.factors(self.model)
@@ -234,7 +351,9 @@ class _Line:
         for piece in self.pieces:
             given = piece.new if piece.new is not None else piece.old
             if piece.out.device != given.device or id(piece.out) not in held:
-                raise ValueError(f"the working model was moved away from {given.device}, where the given ones are: move both there before the sweep")
+                raise ValueError(
+                    f"the working model was moved away from {given.device}, where the given ones are: move both there before the sweep"
+                )
             _write(piece._replace(out=piece.out.data[piece.part]), alpha, self.scratch)
         return self.model
 
@@ -246,8 +365,15 @@ def _pieces(out, old, new, importance, old_classes):
     if old.shape == new.shape:
         return [_Piece(out, old, new, importance)]
     weight = lambda place: None if importance is None else importance[place]
-    known = [_Piece(out, old[place], new[row], weight(place), part=row) for place, row in enumerate(old_classes)]
-    return known + [_Piece(out, new[row], new[row], part=row) for row in range(len(new)) if row not in set(old_classes)]
+    known = [
+        _Piece(out, old[place], new[row], weight(place), part=row)
+        for place, row in enumerate(old_classes)
+    ]
+    return known + [
+        _Piece(out, new[row], new[row], part=row)
+        for row in range(len(new))
+        if row not in set(old_classes)
+    ]
 
 
 def _importances(importance: dict | None, old: nn.Module, before: dict) -> dict:
@@ -257,15 +383,27 @@ def _importances(importance: dict | None, old: nn.Module, before: dict) -> dict:
     trained = dict(old.named_parameters())
     remedy = "give fisher_diagonal(old, batches) of this very old model"
     if strange := sorted(set(importance) - set(trained)):
-        raise ValueError(f"the importances are of another model: {strange[:3]} are none of the old model's parameters; {remedy}")
-    if missing := [name for name, one in trained.items() if one.requires_grad and name not in importance]:
-        raise ValueError(f"the importances lack {missing[:3]}, {len(missing)} parameters in all; {remedy}")
+        raise ValueError(
+            f"the importances are of another model: {strange[:3]} are none of the old model's parameters; {remedy}"
+        )
+    if missing := [
+        name for name, one in trained.items() if one.requires_grad and name not in importance
+    ]:
+        raise ValueError(
+            f"the importances lack {missing[:3]}, {len(missing)} parameters in all; {remedy}"
+        )
     for name, values in importance.items():
         if values.shape != trained[name].shape:
-            raise ValueError(f"the importance of {name!r} has the shape {tuple(values.shape)}, the parameter {tuple(trained[name].shape)}; {remedy}")
+            raise ValueError(
+                f"the importance of {name!r} has the shape {tuple(values.shape)}, the parameter {tuple(trained[name].shape)}; {remedy}"
+            )
         if not torch.isfinite(values).all() or (values < 0).any():
-            raise ValueError(f"the importance of {name!r} has negative or not finite values; {remedy}")
-    of = {id(parameter): importance[name] for name, parameter in trained.items() if name in importance}
+            raise ValueError(
+                f"the importance of {name!r} has negative or not finite values; {remedy}"
+            )
+    of = {
+        id(parameter): importance[name] for name, parameter in trained.items() if name in importance
+    }
     return {name: of[id(tensor)].float() for name, tensor in before.items() if id(tensor) in of}
 
 # %% ../nbs/bcwi.ipynb #da3f74cd
@@ -276,35 +414,57 @@ class _Adapters:
 
     def __init__(self, old, new):
         for model in (old, new):
-            if len(model.peft_config) != 1 or any(str(getattr(one.peft_type, "value", one.peft_type)) != "LORA" for one in model.peft_config.values()):
-                raise ValueError(f"one LoRA adapter is needed, not {list(model.peft_config)}: keep one (delete_adapter), or merge (merge_and_unload) and interpolate")
+            if len(model.peft_config) != 1 or any(
+                str(getattr(one.peft_type, "value", one.peft_type)) != "LORA"
+                for one in model.peft_config.values()
+            ):
+                raise ValueError(
+                    f"one LoRA adapter is needed, not {list(model.peft_config)}: keep one (delete_adapter), or merge (merge_and_unload) and interpolate"
+                )
         self.old, self.new = old, new
         self.names = [next(iter(model.peft_config)) for model in (old, new)]
         self.layers = [dict(self._layers(model)) for model in (old, new)]
         if other := sorted(self.layers[0].keys() ^ self.layers[1].keys()):
-            raise ValueError(f"the adapters change different layers, such as {other[:3]}: merge both (merge_and_unload) and interpolate the models")
+            raise ValueError(
+                f"the adapters change different layers, such as {other[:3]}: merge both (merge_and_unload) and interpolate the models"
+            )
         for (path, one), other in zip(self.layers[0].items(), self.layers[1].values()):
             for layer, name in ((one, self.names[0]), (other, self.names[1])):
                 if layer.merged:
-                    raise ValueError(f"the adapter is merged into {path!r}: unmerge it first (unmerge_adapter)")
-                if getattr(layer, "lora_variant", {}).get(name) or getattr(layer, "lora_bias", {}).get(name):
-                    raise ValueError(f"{path!r} has more than two low-rank factors (DoRA, a bias or the like): merge both models and interpolate those")
+                    raise ValueError(
+                        f"the adapter is merged into {path!r}: unmerge it first (unmerge_adapter)"
+                    )
+                if getattr(layer, "lora_variant", {}).get(name) or getattr(
+                    layer, "lora_bias", {}
+                ).get(name):
+                    raise ValueError(
+                        f"{path!r} has more than two low-rank factors (DoRA, a bias or the like): merge both models and interpolate those"
+                    )
 
     @classmethod
     def of(cls, old, new):
         """Both models' adapters, or None for two ordinary models; ValueError if only one has some."""
         having = [hasattr(model, "peft_config") for model in (old, new)]
         if having[0] != having[1]:
-            raise ValueError("one of the two models is a PEFT adapter, the other is not: merge the adapter (merge_and_unload) first")
+            raise ValueError(
+                "one of the two models is a PEFT adapter, the other is not: merge the adapter (merge_and_unload) first"
+            )
         return cls(old, new) if having[0] else None
 
     @staticmethod
     def _layers(model):
-        return ((path, layer) for path, layer in model.named_modules() if hasattr(layer, "lora_A") and hasattr(layer, "lora_alpha"))
+        return (
+            (path, layer)
+            for path, layer in model.named_modules()
+            if hasattr(layer, "lora_A") and hasattr(layer, "lora_alpha")
+        )
 
     def renamed(self, tensors: dict) -> dict:
         """The old model's tensors under the new adapter's name."""
-        return {name.replace(f".{self.names[0]}.", f".{self.names[1]}."): one for name, one in tensors.items()}
+        return {
+            name.replace(f".{self.names[0]}.", f".{self.names[1]}."): one
+            for name, one in tensors.items()
+        }
 
     def factor(self, name: str) -> bool:
         """Whether a tensor is a low-rank factor, or one that the adapter's own copy replaces."""
@@ -318,8 +478,14 @@ class _Adapters:
     def check_base(self, old: dict, new: dict) -> None:
         """ValueError if the bases differ: they are not saved with an adapter."""
         for name, one in new.items():
-            if not self.factor(name) and not self.interpolates(name) and not torch.equal(old[name].to(one.device), one):
-                raise ValueError(f"the adapters sit on different base models ({name!r} differs): merge both (merge_and_unload) and interpolate the models")
+            if (
+                not self.factor(name)
+                and not self.interpolates(name)
+                and not torch.equal(old[name].to(one.device), one)
+            ):
+                raise ValueError(
+                    f"the adapters sit on different base models ({name!r} differs): merge both (merge_and_unload) and interpolate the models"
+                )
 
     def factors(self, model) -> list:
         """Give the working model's adapter the ranks of both, and say what is to be written into its factors."""
@@ -339,8 +505,12 @@ class _Adapters:
         """New factors: A is written at once, B as α goes."""
         old_name, name = self.names
         weight = lambda holder, key: getattr(holder[key], "weight", holder[key])
-        first, second = (weight(getattr(one, a), key).detach() for one, key in ((old, old_name), (new, name)))
-        left, right = (weight(getattr(one, b), key).detach() for one, key in ((old, old_name), (new, name)))
+        first, second = (
+            weight(getattr(one, a), key).detach() for one, key in ((old, old_name), (new, name))
+        )
+        left, right = (
+            weight(getattr(one, b), key).detach() for one, key in ((old, old_name), (new, name))
+        )
         first, left = first.to(second), left.to(right)
         whole = torch.cat([first, second])
         product = right.new_empty(len(right), left.shape[1] + right.shape[1], *right.shape[2:])
@@ -350,30 +520,51 @@ class _Adapters:
                 holder[name] = nn.Parameter(tensor, trained)
             else:
                 holder[name].weight = nn.Parameter(tensor, trained)
-        for factor, size in ((getattr(layer, a)[name], whole.shape[0]), (getattr(layer, b)[name], whole.shape[0])):
-            for word in ("in_features", "in_channels") if factor is getattr(layer, b)[name] else ("out_features", "out_channels"):
+        for factor, size in (
+            (getattr(layer, a)[name], whole.shape[0]),
+            (getattr(layer, b)[name], whole.shape[0]),
+        ):
+            for word in (
+                ("in_features", "in_channels")
+                if factor is getattr(layer, b)[name]
+                else ("out_features", "out_channels")
+            ):
                 if hasattr(factor, word):
                     setattr(factor, word, size)
         out, rank = weight(getattr(layer, b), name), left.shape[1]
         halves = (slice(None), slice(rank)), (slice(None), slice(rank, None))
-        return [_Piece(out, left, None, None, old.scaling[old_name], halves[0]), _Piece(out, None, right, None, new.scaling[name], halves[1])]
+        return [
+            _Piece(out, left, None, None, old.scaling[old_name], halves[0]),
+            _Piece(out, None, right, None, new.scaling[name], halves[1]),
+        ]
 
     @staticmethod
     def _configure(config, ranks: dict) -> None:
         """Ranks and scaling 1 in the adapter's configuration, with a pattern for each layer whose rank differs."""
         usual = max(ranks.values(), key=list(ranks.values()).count)
-        other = {path.removeprefix("base_model.model."): rank for path, rank in ranks.items() if rank != usual}
+        other = {
+            path.removeprefix("base_model.model."): rank
+            for path, rank in ranks.items()
+            if rank != usual
+        }
         config.r = config.lora_alpha = usual
-        config.rank_pattern, config.alpha_pattern, config.use_rslora, config.init_lora_weights = dict(other), dict(other), False, True
+        config.rank_pattern, config.alpha_pattern, config.use_rslora, config.init_lora_weights = (
+            dict(other),
+            dict(other),
+            False,
+            True,
+        )
 
 # %% ../nbs/bcwi.ipynb #6ed5229f
 def interpolate(
     old: nn.Module,  # the model in use
     new: nn.Module,  # its successor, of the same architecture
     alpha: float,  # weight of the OLD model, 0 to 1
-    importance: dict | None = None,  # name → tensor of the old model's parameters, such as fisher_diagonal(old, …); used as given
+    importance: dict
+    | None = None,  # name → tensor of the old model's parameters, such as fisher_diagonal(old, …); used as given
     *,
-    old_classes: Sequence[int] | None = None,  # where classes were added: the new index of each old class
+    old_classes: Sequence[int]
+    | None = None,  # where classes were added: the new index of each old class
     tokenizers: tuple | None = None,  # (old, new), to have them compared
 ) -> nn.Module:
     """A new model between the two; both stay as they were.
@@ -390,7 +581,10 @@ def interpolate(
 
 def _as_trained(model: nn.Module, like: nn.Module) -> nn.Module:
     """The model with another's modes and requires_grad."""
-    modes, trained = {name: module.training for name, module in like.named_modules()}, {name: one.requires_grad for name, one in like.named_parameters()}
+    modes, trained = (
+        {name: module.training for name, module in like.named_modules()},
+        {name: one.requires_grad for name, one in like.named_parameters()},
+    )
     for name, module in model.named_modules():
         module.training = modes.get(name, module.training)
     for name, parameter in model.named_parameters():
@@ -407,7 +601,11 @@ def soup(
         raise ValueError("a soup needs at least one model")
     if any(hasattr(model, "peft_config") for model in models):
         steps = enumerate(models[1:], 1)
-        return reduce(lambda mean, step: interpolate(mean, step[1], step[0] / (step[0] + 1)), steps, copy.deepcopy(models[0]))
+        return reduce(
+            lambda mean, step: interpolate(mean, step[1], step[0] / (step[0] + 1)),
+            steps,
+            copy.deepcopy(models[0]),
+        )
     line = _Line(models[-1], models[0])
     groups = [_tensors(model) for model in models]
     for model, tensors in zip(models[1:-1], groups[1:-1]):
@@ -417,7 +615,9 @@ def soup(
         _check_ties(tensors, groups[0])
     target = _tensors(line.model)
     with torch.no_grad():
-        for name in {id(tensor): name for name, tensor in target.items() if tensor.is_floating_point()}.values():
+        for name in {
+            id(tensor): name for name, tensor in target.items() if tensor.is_floating_point()
+        }.values():
             _mean(target[name].data, [group[name].detach() for group in groups], line.scratch)
     return line.model
 
@@ -435,11 +635,22 @@ def reestimate_batchnorm(
     batches: Iterable,  # of the model's inputs: dictionaries or tensors
 ) -> nn.Module:
     """The model with BatchNorm statistics that are plain averages over these batches. ValueError without BatchNorm layers or batches."""
-    layers = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None]
+    layers = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None
+    ]
     if not layers:
         raise ValueError(f"this {type(model).__name__} has no BatchNorm statistics to estimate")
-    modes, momenta, seen = {module: module.training for module in model.modules()}, [layer.momentum for layer in layers], False
-    kept = [(layer.running_mean.clone(), layer.running_var.clone(), layer.num_batches_tracked.clone()) for layer in layers]
+    modes, momenta, seen = (
+        {module: module.training for module in model.modules()},
+        [layer.momentum for layer in layers],
+        False,
+    )
+    kept = [
+        (layer.running_mean.clone(), layer.running_var.clone(), layer.num_batches_tracked.clone())
+        for layer in layers
+    ]
     model.eval()
     try:
         for layer in layers:
@@ -454,7 +665,11 @@ def reestimate_batchnorm(
         for layer, momentum, (mean, variance, count) in zip(layers, momenta, kept):
             layer.momentum = momentum
             if not seen:
-                layer.running_mean.copy_(mean), layer.running_var.copy_(variance), layer.num_batches_tracked.copy_(count)
+                (
+                    layer.running_mean.copy_(mean),
+                    layer.running_var.copy_(variance),
+                    layer.num_batches_tracked.copy_(count),
+                )
         for module, mode in modes.items():
             module.training = mode
     if not seen:
@@ -473,7 +688,8 @@ def sweep(
     importance: dict | None = None,
     *,
     old_classes: Sequence[int] | None = None,
-    old_answers: Predictions | None = None,  # the old model's; flips are counted on its examples. By default the answers at α = 1
+    old_answers: Predictions
+    | None = None,  # the old model's; flips are counted on its examples. By default the answers at α = 1
     margin: float = 0.01,  # accuracy that one may lose, for the curve's own choice
 ) -> "Curve":
     """The answers at each α. ValueError as for interpolate, for repeated alphas, and if nobody says what the old model answers."""
@@ -481,7 +697,9 @@ def sweep(
     if not alphas or len(set(alphas)) < len(alphas):
         raise ValueError(f"alphas {alphas} must be different numbers from 0 to 1, at least one")
     if old_answers is None and (1.0 not in alphas or old_classes is not None):
-        raise ValueError("give old_answers: without α = 1 among the alphas, or with new classes, the sweep does not hold the old model's answers")
+        raise ValueError(
+            "give old_answers: without α = 1 among the alphas, or with new classes, the sweep does not hold the old model's answers"
+        )
     line = _Line(old, new, importance, old_classes)
     answers = tuple(evaluate(line.write(alpha)) for alpha in alphas)
     if strange := [type(one).__name__ for one in answers if not isinstance(one, Predictions)]:
@@ -501,7 +719,9 @@ class Curve:
     @cached_property
     def counts(self) -> tuple:
         """FlipCounts for each α, on the old model's examples."""
-        return tuple(FlipCounts.between(self.old, one.select(list(self.old.id))) for one in self.answers)
+        return tuple(
+            FlipCounts.between(self.old, one.select(list(self.old.id))) for one in self.answers
+        )
 
     @cached_property
     def accuracy(self) -> np.ndarray:
@@ -526,7 +746,10 @@ class Curve:
 
     def _repr_html_(self) -> str:
         rows = zip(self.alphas, self.accuracy, self.nfr, [one.pfr for one in self.counts])
-        body = "".join(f"<tr><td>{alpha:g}</td><td>{100 * a:.2f}</td><td>{100 * n:.2f}</td><td>{100 * p:.2f}</td></tr>" for alpha, a, n, p in rows)
+        body = "".join(
+            f"<tr><td>{alpha:g}</td><td>{100 * a:.2f}</td><td>{100 * n:.2f}</td><td>{100 * p:.2f}</td></tr>"
+            for alpha, a, n, p in rows
+        )
         return f"<table><tr><th>α</th><th>accuracy %</th><th>NFR %</th><th>PFR %</th></tr>{body}</table>{self.chosen.words}"
 
     def picture(self, interval: tuple | None = None):
@@ -552,15 +775,24 @@ def noninferior(
     margin: float,  # accuracy that one may lose, above 0 and below 1
 ) -> float:
     """Tango's score statistic of 'not worse by more than the margin': standard normal at the edge, larger is better."""
-    a, b, c = 2 * count, -better - worse - (2 * count - better + worse) * margin, worse * margin * (1 + margin)
+    a, b, c = (
+        2 * count,
+        -better - worse - (2 * count - better + worse) * margin,
+        worse * margin * (1 + margin),
+    )
     share = (math.sqrt(max(0.0, b * b - 4 * a * c)) - b) / (2 * a)
     variance = count * (2 * share - margin * (1 + margin))
-    return (better - worse + count * margin) / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, better - worse + count * margin)
+    return (
+        (better - worse + count * margin) / math.sqrt(variance)
+        if variance > 0
+        else math.copysign(math.inf, better - worse + count * margin)
+    )
 
 # %% ../nbs/bcwi.ipynb #03ff3ad9
 def choose_alpha(
     curves: "Curve | Sequence[Curve]",  # of one pair, or one a seed: on the selection split
-    targets: Sequence | None = None,  # over seeds: each target model's accuracy, or its Predictions; at least two
+    targets: Sequence
+    | None = None,  # over seeds: each target model's accuracy, or its Predictions; at least two
     *,
     margin: float = 0.01,  # for one pair: accuracy that one may lose
     level: float = 0.95,  # of the interval, or one-sided of the test
@@ -570,14 +802,27 @@ def choose_alpha(
         raise ValueError(f"level is {level}; it lies between 0 and 1")
     if targets is None:
         if not isinstance(curves, Curve):
-            raise ValueError("several curves need the target models' accuracies: give targets, or choose for each curve by itself")
+            raise ValueError(
+                "several curves need the target models' accuracies: give targets, or choose for each curve by itself"
+            )
         return _choose_for_pair(curves, margin, level)
     curves = [curves] if isinstance(curves, Curve) else list(curves)
     if len(targets) < 2:
-        raise ValueError(f"{len(targets)} target model(s) have no interval: give at least two, or leave targets out to choose for one pair")
+        raise ValueError(
+            f"{len(targets)} target model(s) have no interval: give at least two, or leave targets out to choose for one pair"
+        )
     if len({curve.alphas for curve in curves}) != 1:
-        raise ValueError("the curves were made with different alphas: sweep all seeds over the same")
-    return _choose_over_seeds(curves, [float(one.correct.mean()) if isinstance(one, Predictions) else float(one) for one in targets], level)
+        raise ValueError(
+            "the curves were made with different alphas: sweep all seeds over the same"
+        )
+    return _choose_over_seeds(
+        curves,
+        [
+            float(one.correct.mean()) if isinstance(one, Predictions) else float(one)
+            for one in targets
+        ],
+        level,
+    )
 
 
 def _choose_for_pair(curve: Curve, margin: float, level: float) -> Choice:
@@ -590,25 +835,51 @@ def _choose_for_pair(curve: Curve, margin: float, level: float) -> Choice:
     able = []
     for alpha, one in zip(curve.alphas, curve.answers):
         right, reference = one.select(list(new.id)).correct, new.correct
-        if 0 < alpha < 1 and noninferior(int((right & ~reference).sum()), int((reference & ~right).sum()), len(new), margin) >= norm.ppf(level):
+        if 0 < alpha < 1 and noninferior(
+            int((right & ~reference).sum()), int((reference & ~right).sum()), len(new), margin
+        ) >= norm.ppf(level):
             able.append(alpha)
     test = f"by Tango's paired test at {level:.0%}"
     if not able:
-        return Choice(0.0, False, f"no α between 0 and 1 is shown to lose less than {margin:.1%} against the new model, {test}: α = 0 is the new model")
-    return Choice(max(able), True, f"α = {max(able):g}: the largest that loses less than {margin:.1%} against the new model, {test}")
+        return Choice(
+            0.0,
+            False,
+            f"no α between 0 and 1 is shown to lose less than {margin:.1%} against the new model, {test}: α = 0 is the new model",
+        )
+    return Choice(
+        max(able),
+        True,
+        f"α = {max(able):g}: the largest that loses less than {margin:.1%} against the new model, {test}",
+    )
 
 
 def _choose_over_seeds(curves: list, targets: list, level: float) -> Choice:
     """By the lower end of the targets' interval."""
     low = target_interval(targets, level)[0]
-    able = lambda accuracy: [alpha for alpha, one in zip(curves[0].alphas, accuracy) if alpha < 1 and one >= low - 1e-12]
+    able = lambda accuracy: [
+        alpha for alpha, one in zip(curves[0].alphas, accuracy) if alpha < 1 and one >= low - 1e-12
+    ]
     each = tuple(max(able(curve.accuracy), default=math.nan) for curve in curves)
     found = able(np.mean([curve.accuracy for curve in curves], 0))
-    spread = "the seeds alone: " + ", ".join("none" if math.isnan(one) else f"{one:g}" for one in each)
+    spread = "the seeds alone: " + ", ".join(
+        "none" if math.isnan(one) else f"{one:g}" for one in each
+    )
     asked = f"the lower end of the target models' {level:.0%} interval, {low:.2%}"
     if not found:
-        return Choice(0.0, False, f"no α below 1 reaches {asked}: α = 0 is the new model ({spread})", each, low)
-    return Choice(max(found), True, f"α = {max(found):g}: the largest whose mean accuracy reaches {asked} ({spread})", each, low)
+        return Choice(
+            0.0,
+            False,
+            f"no α below 1 reaches {asked}: α = 0 is the new model ({spread})",
+            each,
+            low,
+        )
+    return Choice(
+        max(found),
+        True,
+        f"α = {max(found):g}: the largest whose mean accuracy reaches {asked} ({spread})",
+        each,
+        low,
+    )
 
 
 def target_interval(
@@ -618,7 +889,10 @@ def target_interval(
     """(low, high): the t-interval of the mean."""
     from scipy.stats import t
 
-    mean, error = float(np.mean(accuracies)), float(np.std(accuracies, ddof=1)) / math.sqrt(len(accuracies))
+    mean, error = (
+        float(np.mean(accuracies)),
+        float(np.std(accuracies, ddof=1)) / math.sqrt(len(accuracies)),
+    )
     reach = float(t.ppf((1 + level) / 2, len(accuracies) - 1)) * error
     return mean - reach, mean + reach
 
@@ -632,14 +906,42 @@ def curve_picture(
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(2, 1, figsize=(6, 5.5), sharex=True, layout="constrained")
-    for style, marker, (name, curves) in zip(cycle(("-", "--", "-.", ":")), cycle("osD^v"), groups.items()):
-        for axes, values in zip(panels, ([curve.accuracy for curve in curves], [curve.nfr for curve in curves])):
-            mean, spread = 100 * np.mean(values, 0), 100 * (np.std(values, axis=0, ddof=1) if len(values) > 1 else np.zeros(len(values[0])))
-            axes.errorbar(curves[0].alphas, mean, spread, linestyle=style, marker=marker, markersize=4, capsize=2, elinewidth=0.7, label=name or None)
+    for style, marker, (name, curves) in zip(
+        cycle(("-", "--", "-.", ":")), cycle("osD^v"), groups.items()
+    ):
+        for axes, values in zip(
+            panels, ([curve.accuracy for curve in curves], [curve.nfr for curve in curves])
+        ):
+            mean, spread = (
+                100 * np.mean(values, 0),
+                100
+                * (np.std(values, axis=0, ddof=1) if len(values) > 1 else np.zeros(len(values[0]))),
+            )
+            axes.errorbar(
+                curves[0].alphas,
+                mean,
+                spread,
+                linestyle=style,
+                marker=marker,
+                markersize=4,
+                capsize=2,
+                elinewidth=0.7,
+                label=name or None,
+            )
     if interval is not None:
-        panels[0].axhspan(100 * interval[0], 100 * interval[1], color="0.85", zorder=0, label="target model, 95 % interval")
+        panels[0].axhspan(
+            100 * interval[0],
+            100 * interval[1],
+            color="0.85",
+            zorder=0,
+            label="target model, 95 % interval",
+        )
     panels[0].set(ylabel="accuracy, %", title=title)
-    panels[1].set(ylabel="negative flip rate (NFR), %", xlabel="α, the weight of the old model", ylim=(0, None))
+    panels[1].set(
+        ylabel="negative flip rate (NFR), %",
+        xlabel="α, the weight of the old model",
+        ylim=(0, None),
+    )
     if panels[0].get_legend_handles_labels()[1]:
         panels[0].legend(fontsize=8)
     pyplot.close(figure)
@@ -658,7 +960,10 @@ def update_once(
     old: Run | None = None,  # the run whose answers on "new_train" the treatment uses
     *,
     stage: str = "updated",  # the data: "old" (an old model) or "updated" (target or new model)
-    splits: tuple = ("new_selection", "new_test"),  # predicted and kept; an old model's with its own classes
+    splits: tuple = (
+        "new_selection",
+        "new_test",
+    ),  # predicted and kept; an old model's with its own classes
     home=None,  # where runs live
     **arguments,  # more of transformers.TrainingArguments
 ) -> Run:
@@ -671,25 +976,45 @@ def update_once(
         """Train, keep, predict."""
         model, tokenizer = build(recipe, task, seed)
         if start is not None:
-            start_from(model, old_model(update, recipe, start), update.old_classes if stage == "updated" else None)
+            start_from(
+                model,
+                old_model(update, recipe, start),
+                update.old_classes if stage == "updated" else None,
+            )
         rows = encoded(recipe, task, tokenizer, "new_train" if stage == "updated" else "train")
         answers = old and old.predictions("new_train").replace(label=None)
         trained = fine_tune(
             model, rows, treatment, seed, old=answers, precision=recipe.precision, progress=False, **(recipe.arguments() | arguments)
         )  # fmt: skip
         save_weights(trained.model, folder / "model.safetensors")
-        predicted = lambda split: predict(trained.model, encoded(recipe, task, tokenizer, split), classes=task.classes)
+        predicted = lambda split: predict(
+            trained.model, encoded(recipe, task, tokenizer, split), classes=task.classes
+        )
         return keep_predictions(predicted, folder, splits) | {"history": trained.history}
 
-    more = {"stage": stage, "splits": sorted(splits), "start": start and start.id, "arguments": arguments, "old_classes": update.old_classes}
+    more = {
+        "stage": stage,
+        "splits": sorted(splits),
+        "start": start and start.id,
+        "arguments": arguments,
+        "old_classes": update.old_classes,
+    }
     more["starting"] = code_fingerprint(start_from, old_model, _grown)[:16]
-    return run_once(identity("update", task, recipe, seed, treatment, (start, old), **more), compute, home)
+    return run_once(
+        identity("update", task, recipe, seed, treatment, (start, old), **more), compute, home
+    )
 
 # %% ../nbs/bcwi.ipynb #dd2b518b
 def _grown(update: DataUpdate):
     """The old task (its training texts make the tokenizer) with the new classes and, as new_…, the new splits."""
     new = {f"new_{split}": getattr(update.new, split) for split in ("train", "selection", "test")}
-    return replace(update.old, title=update.new.title, classes=update.new.classes, rule=f"{update.old.rule}; over the new classes", **new)
+    return replace(
+        update.old,
+        title=update.new.title,
+        classes=update.new.classes,
+        rule=f"{update.old.rule}; over the new classes",
+        **new,
+    )
 
 
 def old_model(update: DataUpdate, recipe: Recipe, run: Run):

@@ -14,15 +14,15 @@ from pathlib import Path
 import click
 
 # %% ../nbs/cli.ipynb #6e06ae41
-from .policy import Policy
-from .sections import visible
+from .compare.policy import Policy
+from .compare.text_tables import visible
 
 # %% ../nbs/cli.ipynb #fd4c757a
 _PLAINER = str.maketrans({"–": "-", "→": "->", "×": "x", "…": "...", "−": "-"})
 
 
 def _encodable(text, encoding):
-    "The text as this encoding can hold it."
+    """The text as this encoding can hold it."""
     try:
         text.encode(encoding)
         return text
@@ -31,23 +31,27 @@ def _encodable(text, encoding):
 
 
 def _print(text):
-    "Writes to the standard output."
+    """Writes to the standard output."""
     try:
         sys.stdout.write(_encodable(text, sys.stdout.encoding or "utf-8"))
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()) # else Python tries again when it exits, with another status
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # else Python tries again when it exits, with another status
         if not isinstance(error, BrokenPipeError):
             raise
 
 # %% ../nbs/cli.ipynb #679a3adc
 def _renamed(pairs):
-    "FIELD=COLUMN options as a dictionary from columns to fields. Raises ValueError for what is none."
+    """FIELD=COLUMN options as a dictionary from columns to fields. Raises ValueError for what is none."""
     found = {}
     for pair in pairs:
         field, equals, column = pair.partition("=")
         if not (field and equals and column):
-            raise ValueError(f"--rename {pair}: write FIELD=COLUMN, for instance --rename prediction=answer")
+            raise ValueError(
+                f"--rename {pair}: write FIELD=COLUMN, for instance --rename prediction=answer"
+            )
         if field in found:
             raise ValueError(f"--rename names {field} twice: {found[field]} and {column}")
         found[field] = column
@@ -55,18 +59,25 @@ def _renamed(pairs):
 
 
 def _pair(files, old, new, label, id, on_missing, rename, columns):
-    "Reads one file with both columns, or two files. Raises ValueError when options and files do not fit."
-    from compatkit.inputs import read_columns, read_pair
+    """Reads one file with both columns, or two files. Raises ValueError when options and files do not fit."""
+    from compatkit.compare.pair import read_columns, read_pair
+
     if len(files) == 1:
         if not (old and new):
-            raise ValueError(f"{files[0]} is one file: name a second one, or the columns of both versions with --old, --new "
-                             "and --label")
+            raise ValueError(
+                f"{files[0]} is one file: name a second one, or the columns of both versions with --old, --new "
+                "and --label"
+            )
         if rename or on_missing == "drop":
-            raise ValueError("--rename and --on-missing are for two files: with one, --old, --new, --label and --id name "
-                             "the columns")
+            raise ValueError(
+                "--rename and --on-missing are for two files: with one, --old, --new, --label and --id name "
+                "the columns"
+            )
         return read_columns(files[0], old, new, label, id=id or "id", columns=columns)
     if old or new or id:
-        raise ValueError("--old, --new and --id name columns of one file, and there are two: use --rename FIELD=COLUMN")
+        raise ValueError(
+            "--old, --new and --id name columns of one file, and there are two: use --rename FIELD=COLUMN"
+        )
     return read_pair(*files, on_missing=on_missing, rename=rename, label=label, columns=columns)
 
 # %% ../nbs/cli.ipynb #b13c0c94
@@ -76,7 +87,7 @@ _FILE = click.Path(path_type=Path)
 @click.group(invoke_without_command=True)
 @click.pass_context
 def app(context):
-    "Compare two versions of a model by what they answered."
+    """Compare two versions of a model by what they answered."""
     if context.invoked_subcommand is None:
         _print(context.get_help() + "\n")
         context.exit(2)
@@ -88,60 +99,155 @@ def app(context):
 @click.option("--new", help="one file: the column of the new version's answers")
 @click.option("--label", help="the column of the right answers")
 @click.option("--id", help="one file: the column that names each example")
-@click.option("--rename", multiple=True, metavar="FIELD=COLUMN", help="where a field stands, e.g. prediction=answer (repeatable)")
-@click.option("--slice", multiple=True, metavar="COLUMN", help="look at its values and at every combination (repeatable)")
-@click.option("--on-missing", type=click.Choice(["error", "drop"]), default="error", show_default=True, help="examples that only one file has")
-@click.option("--tolerance", default="1%", show_default=True, help="NFR up to which an update is called compatible")
-@click.option("--margin", default="1%", show_default=True, help="change of accuracy too small to matter")
+@click.option(
+    "--rename",
+    multiple=True,
+    metavar="FIELD=COLUMN",
+    help="where a field stands, e.g. prediction=answer (repeatable)",
+)
+@click.option(
+    "--slice",
+    multiple=True,
+    metavar="COLUMN",
+    help="look at its values and at every combination (repeatable)",
+)
+@click.option(
+    "--on-missing",
+    type=click.Choice(["error", "drop"]),
+    default="error",
+    show_default=True,
+    help="examples that only one file has",
+)
+@click.option(
+    "--tolerance",
+    default="1%",
+    show_default=True,
+    help="NFR up to which an update is called compatible",
+)
+@click.option(
+    "--margin", default="1%", show_default=True, help="change of accuracy too small to matter"
+)
 @click.option("--max-nfr", help="gate: NFR must not exceed it, e.g. 1%")
 @click.option("--max-nfr-upper", help="gate: nor the upper end of its interval")
-@click.option("--min-accuracy-gain", help="gate: new minus old accuracy must reach it, e.g. 0 or -0.5%")
+@click.option(
+    "--min-accuracy-gain", help="gate: new minus old accuracy must reach it, e.g. 0 or -0.5%"
+)
 @click.option("--policy", type=_FILE, metavar="FILE", help="gate: a TOML file of conditions")
 @click.option("--json", is_flag=True, help="print JSON and nothing else")
 @click.option("--markdown", is_flag=True, help="print Markdown for a pull request")
 @click.option("--quiet", is_flag=True, help="print the verdict alone")
 @click.option("--html", type=_FILE, metavar="FILE", help="write a page")
-@click.option("--limit", type=click.IntRange(min=0), default=10_000, show_default=True, help="flips on the page; the others go to a csv beside it")
-@click.option("--picture", type=_FILE, metavar="FILE", help="three or more versions: draw the matrix (png, svg or pdf)")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=10_000,
+    show_default=True,
+    help="flips on the page; the others go to a csv beside it",
+)
+@click.option(
+    "--picture",
+    type=_FILE,
+    metavar="FILE",
+    help="three or more versions: draw the matrix (png, svg or pdf)",
+)
 @click.pass_context
-def compare(context, files, old, new, label, id, rename, slice, on_missing, tolerance, margin, max_nfr, max_nfr_upper, min_accuracy_gain,
-            policy, json, markdown, quiet, html, limit, picture):
+def compare(
+    context,
+    files,
+    old,
+    new,
+    label,
+    id,
+    rename,
+    slice,
+    on_missing,
+    tolerance,
+    margin,
+    max_nfr,
+    max_nfr_upper,
+    min_accuracy_gain,
+    policy,
+    json,
+    markdown,
+    quiet,
+    html,
+    limit,
+    picture,
+):
     """Compare two or more versions of a model.
 
     FILES: old and new as parquet, csv, jsonl, or samples of the lm-evaluation-harness; or one file with both; or many versions.
 
     Exit status: 0 gate holds, 1 failed, 2 unusable input, 3 too little data.
     """
-    from compatkit import report
+    from compatkit.compare import report
+
     if json + markdown + quiet > 1:
         raise ValueError("--json, --markdown and --quiet exclude each other")
     _refuse_overwriting(files, html, picture)
-    limits = {"max_nfr": max_nfr, "max_nfr_upper": max_nfr_upper, "min_accuracy_gain": min_accuracy_gain}
-    gate = Policy.load(policy, **limits) if policy else Policy.of(**limits) # options win over the file
+    limits = {
+        "max_nfr": max_nfr,
+        "max_nfr_upper": max_nfr_upper,
+        "min_accuracy_gain": min_accuracy_gain,
+    }
+    gate = (
+        Policy.load(policy, **limits) if policy else Policy.of(**limits)
+    )  # options win over the file
     if len(files) > 2:
-        unfit = {"a gate": gate.rules, "--slice": slice, "--quiet": quiet, "--old": old, "--new": new, "--id": id}
-        _versions(files, on_missing, _renamed(rename) | ({label: "label"} if label else {}), json, markdown, html, picture, unfit)
+        unfit = {
+            "a gate": gate.rules,
+            "--slice": slice,
+            "--quiet": quiet,
+            "--old": old,
+            "--new": new,
+            "--id": id,
+        }
+        _versions(
+            files,
+            on_missing,
+            _renamed(rename) | ({label: "label"} if label else {}),
+            json,
+            markdown,
+            html,
+            picture,
+            unfit,
+        )
         return
     if picture:
-        raise ValueError("--picture draws the matrix of three or more versions: for two there is --html")
-    pair = _pair(files, old, new, label, id, on_missing, _renamed(rename), report.columns_for(slice, gate))
+        raise ValueError(
+            "--picture draws the matrix of three or more versions: for two there is --html"
+        )
+    pair = _pair(
+        files, old, new, label, id, on_missing, _renamed(rename), report.columns_for(slice, gate)
+    )
     found = report.compare(pair, slices=slice, policy=gate, tolerance=tolerance, margin=margin)
     if html:
         found.save_html(html, limit)
-    _print(found.to_json() + "\n" if json else found.to_markdown() if markdown else found.verdict + "\n" if quiet else str(found))
+    _print(
+        found.to_json() + "\n"
+        if json
+        else found.to_markdown()
+        if markdown
+        else found.verdict + "\n"
+        if quiet
+        else str(found)
+    )
     context.exit(report.EXIT_STATUS[found.status])
 
 
 def _refuse_overwriting(files, *written):
-    "Raises ValueError when what is to be written is one of the files to be read."
+    """Raises ValueError when what is to be written is one of the files to be read."""
     for path in filter(None, written):
         if path.exists() and any(file.exists() and path.samefile(file) for file in files):
-            raise ValueError(f"{path} is one of the files to compare: give what is written another name")
+            raise ValueError(
+                f"{path} is one of the files to compare: give what is written another name"
+            )
 
 
 def _versions(files, on_missing, rename, json, markdown, html, picture, others):
-    "The matrix of three or more versions. Raises ValueError for options that it cannot follow."
-    from compatkit.report import compare_versions
+    """The matrix of three or more versions. Raises ValueError for options that it cannot follow."""
+    from compatkit.compare.report import compare_versions
+
     unfit = [name for name, value in others.items() if value]
     if unfit:
         raise ValueError(f"{unfit[0]} goes with two versions, and there are {len(files)}")
@@ -158,18 +264,52 @@ def _versions(files, on_missing, rename, json, markdown, html, picture, others):
 @app.command()
 @click.argument("old", type=_FILE)
 @click.argument("new", type=_FILE)
-@click.option("--out", required=True, type=_FILE, metavar="FILE", help="write the decided answers there")
-@click.option("--calibration", type=_FILE, metavar="FILE", help="labelled examples (id, label): they choose the price, all others are decided")
+@click.option(
+    "--out", required=True, type=_FILE, metavar="FILE", help="write the decided answers there"
+)
+@click.option(
+    "--calibration",
+    type=_FILE,
+    metavar="FILE",
+    help="labelled examples (id, label): they choose the price, all others are decided",
+)
 @click.option("--max-nfr", help="the negative flip rate to certify, e.g. 0.5%")
 @click.option("--confidence", default="95%", show_default=True, help="of the certificate")
 @click.option("--min-accuracy", help="certify this accuracy as well, e.g. 85%")
-@click.option("--posterior", type=click.Choice(["new", "calibrated", "pooled"]), default="new", show_default=True,
-              help="whose probabilities; the last two are fitted on a fixed half of the labelled examples")
-@click.option("--slice", metavar="COLUMN", help="the rate must hold for each value of this column of the labelled examples")
-@click.option("--rule", type=_FILE, metavar="FILE", help="with --calibration: keep the rule there; without: apply the one kept there")
+@click.option(
+    "--posterior",
+    type=click.Choice(["new", "calibrated", "pooled"]),
+    default="new",
+    show_default=True,
+    help="whose probabilities; the last two are fitted on a fixed half of the labelled examples",
+)
+@click.option(
+    "--slice",
+    metavar="COLUMN",
+    help="the rate must hold for each value of this column of the labelled examples",
+)
+@click.option(
+    "--rule",
+    type=_FILE,
+    metavar="FILE",
+    help="with --calibration: keep the rule there; without: apply the one kept there",
+)
 @click.option("--json", is_flag=True, help="print JSON and nothing else")
 @click.pass_context
-def decide(context, old, new, out, calibration, max_nfr, confidence, min_accuracy, posterior, slice, rule, json):
+def decide(
+    context,
+    old,
+    new,
+    out,
+    calibration,
+    max_nfr,
+    confidence,
+    min_accuracy,
+    posterior,
+    slice,
+    rule,
+    json,
+):
     """Keep the old answer unless another class is clearly more probable.
 
     OLD: answers of the model in use, and its logits for --posterior pooled. NEW: logits or probabilities of its successor. Parquet, csv or jsonl.
@@ -178,57 +318,99 @@ def decide(context, old, new, out, calibration, max_nfr, confidence, min_accurac
     """
     from json import dumps
     from compatkit.decisions import TooFewExamples
-    from compatkit.serving import Rule, decide_file, labelled_examples
+    from compatkit.compare.deciding import Rule, decide_file, labelled_examples
+
     if out.resolve() in {path.resolve() for path in (old, new, calibration, rule) if path}:
-        raise ValueError(f"--out {out} is one of the files that are read or kept: choose another name")
+        raise ValueError(
+            f"--out {out} is one of the files that are read or kept: choose another name"
+        )
     if calibration is None:
         if max_nfr or min_accuracy or slice or not rule:
-            raise ValueError("to choose a price, give --calibration and --max-nfr; to apply a kept rule, --rule alone")
+            raise ValueError(
+                "to choose a price, give --calibration and --max-nfr; to apply a kept rule, --rule alone"
+            )
         choice, chosen, known = None, Rule.load(rule), ()
     else:
         try:
-            choice, chosen = _certified(old, new, calibration, max_nfr, confidence, min_accuracy, posterior, slice)
+            choice, chosen = _certified(
+                old, new, calibration, max_nfr, confidence, min_accuracy, posterior, slice
+            )
         except TooFewExamples as error:
-            print("error:", _encodable(visible(str(error), 2000), sys.stderr.encoding or "utf-8"), file=sys.stderr)
+            print(
+                "error:",
+                _encodable(visible(str(error), 2000), sys.stderr.encoding or "utf-8"),
+                file=sys.stderr,
+            )
             context.exit(3)
         known = labelled_examples(calibration).id
         if chosen and rule:
             chosen.save(rule)
     done = decide_file(chosen, old, new, out, known) if chosen else None
     if json:
-        _print(dumps({"choice": choice and choice.to_dict(), "decided": done and done._asdict()}, ensure_ascii=False) + "\n")
+        _print(
+            dumps(
+                {"choice": choice and choice.to_dict(), "decided": done and done._asdict()},
+                ensure_ascii=False,
+            )
+            + "\n"
+        )
     else:
         _print("\n".join(_told(choice, done)) + "\n")
     context.exit(0 if chosen else 1)
 
 
 def _certified(old, new, calibration, max_nfr, confidence, min_accuracy, posterior, slice):
-    "The choice and its rule, from options. Raises ValueError for shares that are none."
-    from compatkit.policy import share
-    from compatkit.serving import rule_from_files
+    """The choice and its rule, from options. Raises ValueError for shares that are none."""
+    from compatkit.compare.policy import share
+    from compatkit.compare.deciding import rule_from_files
+
     if max_nfr is None:
-        raise ValueError("--max-nfr is missing: say which negative flip rate is to be certified, e.g. --max-nfr 0.5%")
+        raise ValueError(
+            "--max-nfr is missing: say which negative flip rate is to be certified, e.g. --max-nfr 0.5%"
+        )
     least = None if min_accuracy is None else share(min_accuracy, "--min-accuracy")
-    return rule_from_files(old, new, calibration, share(max_nfr, "--max-nfr"), share(confidence, "--confidence"), least, posterior, slice)
+    return rule_from_files(
+        old,
+        new,
+        calibration,
+        share(max_nfr, "--max-nfr"),
+        share(confidence, "--confidence"),
+        least,
+        posterior,
+        slice,
+    )
 
 
 def _told(choice, done):
-    "What was chosen and done, line by line; names from data as visible text."
+    """What was chosen and done, line by line; names from data as visible text."""
     if choice:
         yield visible(choice, 2000)
         for name, one in choice.slices.items():
             yield f"  {visible(name)}: {visible(one, 2000)}"
-        yield from (f"  assumed: {one}" for one in (choice.certificate.assumptions if choice.certificate else ()))
+        yield from (
+            f"  assumed: {one}"
+            for one in (choice.certificate.assumptions if choice.certificate else ())
+        )
     if done:
-        yield (f"{done.decided:,} examples decided: {done.kept:,} with the old answer, {done.not_in_old:,} that the old model never answered; "
-               f"{done.only_in_old:,} old answers were not asked for")
+        yield (
+            f"{done.decided:,} examples decided: {done.kept:,} with the old answer, {done.not_in_old:,} that the old model never answered; "
+            f"{done.only_in_old:,} old answers were not asked for"
+        )
 
 # %% ../nbs/cli.ipynb #a4e4f85a
 @app.command()
 @click.argument("old", type=_FILE)
 @click.argument("new", type=_FILE)
-@click.option("--alpha", type=float, required=True, help="weight of the OLD model, from 0 (the new one) to 1")
-@click.option("--out", type=_FILE, required=True, metavar="DIR", help="the folder to write; it must not exist yet, or be empty")
+@click.option(
+    "--alpha", type=float, required=True, help="weight of the OLD model, from 0 (the new one) to 1"
+)
+@click.option(
+    "--out",
+    type=_FILE,
+    required=True,
+    metavar="DIR",
+    help="the folder to write; it must not exist yet, or be empty",
+)
 def interpolate(old, new, alpha, out):
     """Write the model between two saved ones.
 
@@ -236,28 +418,93 @@ def interpolate(old, new, alpha, out):
 
     Exit status: 0 written, 2 unusable input (then nothing is written).
     """
-    from compatkit.checkpoints import interpolate_checkpoints
-    _print(f"{visible(str(interpolate_checkpoints(old, new, alpha, out)), 2000)}: {alpha:g} of the old model, {1 - alpha:g} of the new one\n")
+    from compatkit.weights.checkpoints import interpolate_checkpoints
+
+    _print(
+        f"{visible(str(interpolate_checkpoints(old, new, alpha, out)), 2000)}: {alpha:g} of the old model, {1 - alpha:g} of the new one\n"
+    )
 
 # %% ../nbs/cli.ipynb #e24f439b
 @app.command()
-@click.option("--run", multiple=True, metavar="all|TABLE", help="make what is missing: all, gated_fusion, or gated_fusion:1 (repeatable)")
-@click.option("--only", multiple=True, metavar="TABLE", help="list or make these alone (repeatable)")
+@click.option(
+    "--run",
+    multiple=True,
+    metavar="all|TABLE",
+    help="make what is missing: all, gated_fusion, or gated_fusion:1 (repeatable)",
+)
+@click.option(
+    "--only", multiple=True, metavar="TABLE", help="list or make these alone (repeatable)"
+)
 @click.option("--scale", default="mini", show_default=True, help="smoke, mini or paper")
 @click.option("--task", multiple=True, help="these tasks alone (repeatable)")
-@click.option("--seeds", type=click.IntRange(min=1), help="how many; the notebooks' own number unless told")
+@click.option(
+    "--seeds", type=click.IntRange(min=1), help="how many; the notebooks' own number unless told"
+)
 @click.option("--keep", is_flag=True, help="copy results to results/, as for the README")
 @click.option("--again", is_flag=True, help="also what was kept in results/")
-@click.option("--workers", type=click.IntRange(min=1), help="jobs at once: one a GPU, else one a core, unless told")
-@click.option("--commands", is_flag=True, help="with --run: print one command a missing job, and run none")
-@click.option("--ray", metavar="ADDRESS", help="with --run: on the Ray cluster whose head is at host:port, or auto")
-@click.option("--cpus", type=click.IntRange(min=1), default=1, show_default=True, help="with --ray: CPUs of each job")
-@click.option("--gpus", type=click.FloatRange(min=0), default=0.0, show_default=True, help="with --ray: GPUs of each job")
-@click.option("--verify", is_flag=True, help="recompute the kept numbers from results/ and your copy of the data, and name what cannot be")
-@click.option("--export", type=_FILE, metavar="DIR", help="write the kept tables as csv, LaTeX and Markdown, and the verdicts on the claims")
-@click.option("--data-dir", default="", metavar="DIR", help="with --verify: one folder a data set; else COMPATKIT_DATA or the hub")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="jobs at once: one a GPU, else one a core, unless told",
+)
+@click.option(
+    "--commands", is_flag=True, help="with --run: print one command a missing job, and run none"
+)
+@click.option(
+    "--ray",
+    metavar="ADDRESS",
+    help="with --run: on the Ray cluster whose head is at host:port, or auto",
+)
+@click.option(
+    "--cpus",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="with --ray: CPUs of each job",
+)
+@click.option(
+    "--gpus",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="with --ray: GPUs of each job",
+)
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="recompute the kept numbers from results/ and your copy of the data, and name what cannot be",
+)
+@click.option(
+    "--export",
+    type=_FILE,
+    metavar="DIR",
+    help="write the kept tables as csv, LaTeX and Markdown, and the verdicts on the claims",
+)
+@click.option(
+    "--data-dir",
+    default="",
+    metavar="DIR",
+    help="with --verify: one folder a data set; else COMPATKIT_DATA or the hub",
+)
 @click.pass_context
-def tables(context, run, only, scale, task, seeds, keep, again, workers, commands, ray, cpus, gpus, verify, export, data_dir):
+def tables(
+    context,
+    run,
+    only,
+    scale,
+    task,
+    seeds,
+    keep,
+    again,
+    workers,
+    commands,
+    ray,
+    cpus,
+    gpus,
+    verify,
+    export,
+    data_dir,
+):
     """Every table and figure of the four papers: list, make, prove.
 
     Exit status: 0 done, 1 a job failed or a number differs, 2 unusable input.
@@ -269,16 +516,20 @@ def tables(context, run, only, scale, task, seeds, keep, again, workers, command
     if verify:
         context.exit(_verify(only, data_dir, workers or 0))
     if export:
-        from compatkit.tables import export_tables
+        from compatkit.experiments.tables import export_tables
+
         _print(f"{len(export_tables(export))} files in {visible(str(export), 2000)}\n")
         return
-    from compatkit.catalogue import jobs, state_lines, survey
+    from compatkit.experiments.catalogue import jobs, state_lines, survey
+
     names = [*only, *(one for one in run if one != "all")]
     states = survey(jobs(names, scale, task, seeds or 0, keep))
     if not run:
         _print("\n".join(state_lines(states)) + "\n")
         return
-    missing = [one.job for one in states if one.word != "done" and (again or keep or one.word != "kept")]
+    missing = [
+        one.job for one in states if one.word != "done" and (again or keep or one.word != "kept")
+    ]
     if commands:
         _print("".join(f"{_alone(one)}\n" for one in missing))
         return
@@ -286,45 +537,69 @@ def tables(context, run, only, scale, task, seeds, keep, again, workers, command
 
 
 def _alone(job):
-    "The command that makes one job."
-    return f"compatkit tables --run {job.entry.name} --scale {job.scale} --task {job.task}" + (f" --seeds {job.seeds}" if job.seeds else "") + " --keep" * job.keep
+    """The command that makes one job."""
+    return (
+        f"compatkit tables --run {job.entry.name} --scale {job.scale} --task {job.task}"
+        + (f" --seeds {job.seeds}" if job.seeds else "")
+        + " --keep" * job.keep
+    )
 
 
 def _make(missing, asked, workers, ray, cpus, gpus):
-    "Run the jobs, telling of each as it comes. Gives the exit status."
+    """Run the jobs, telling of each as it comes. Gives the exit status."""
     from tqdm import tqdm
-    from compatkit.tables import run_jobs, run_jobs_on_ray
-    outcomes = run_jobs_on_ray(missing, ray, threads=cpus, gpus=gpus) if ray else run_jobs(missing, workers=workers)
+    from compatkit.experiments.tables import run_jobs, run_jobs_on_ray
+
+    outcomes = (
+        run_jobs_on_ray(missing, ray, threads=cpus, gpus=gpus)
+        if ray
+        else run_jobs(missing, workers=workers)
+    )
     failed = 0
     for job, found, error in tqdm(outcomes, total=len(missing), unit="job", disable=None):
         failed += found is None
-        told = f"FAILED  {job}\n{_lines(error)}" if found is None else f"made    {job}, {found.record['seconds']:.0f} s: {found.folder / 'notebook.html'}"
+        told = (
+            f"FAILED  {job}\n{_lines(error)}"
+            if found is None
+            else f"made    {job}, {found.record['seconds']:.0f} s: {found.folder / 'notebook.html'}"
+        )
         _print(told + "\n")
-    _print(f"{len(missing) - failed} made, {failed} failed, {asked - len(missing)} were there already\n")
+    _print(
+        f"{len(missing) - failed} made, {failed} failed, {asked - len(missing)} were there already\n"
+    )
     return 1 if failed else 0
 
 
 def _lines(error):
-    "An error of several lines, each as visible text."
+    """An error of several lines, each as visible text."""
     return "\n".join(visible(line, 400) for line in error.splitlines())
 
 
 def _verify(names, data_dir, workers):
-    "Prove the kept tables, telling of each as it comes. Gives the exit status."
+    """Prove the kept tables, telling of each as it comes. Gives the exit status."""
     from collections import Counter
-    from compatkit.tables import verify
+    from compatkit.experiments.tables import verify
+
     counts, numbers = Counter(), 0
     for name, word, count, detail in verify(names, data_dir, workers):
         counts[word] += 1
         numbers += count
-        _print(f"{word:16}{name}: {count} numbers" + (f"; {visible(detail, 600)}" if detail else "") + "\n")
-    _print(f"{numbers:,} numbers in {counts.total()} tables: " + ", ".join(f"{count} {word}" for word, count in counts.items()) + "\n")
+        _print(
+            f"{word:16}{name}: {count} numbers"
+            + (f"; {visible(detail, 600)}" if detail else "")
+            + "\n"
+        )
+    _print(
+        f"{numbers:,} numbers in {counts.total()} tables: "
+        + ", ".join(f"{count} {word}" for word, count in counts.items())
+        + "\n"
+    )
     return 1 if counts["differs"] else 0
 
 # %% ../nbs/cli.ipynb #7e046736
 def _explained(error):
-    "An exception in one line."
-    if hasattr(error, "format_message"): # wrong options
+    """An exception in one line."""
+    if hasattr(error, "format_message"):  # wrong options
         return error.format_message()
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
@@ -336,15 +611,19 @@ def _explained(error):
 
 
 def main(
-    arguments=None, # those of the command line unless told
+    arguments=None,  # those of the command line unless told
 ):
-    "The entry point: runs the command and ends with its exit status."
+    """The entry point: runs the command and ends with its exit status."""
     try:
         status = app(arguments, standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except Exception as error:
-        print("error:", _encodable(visible(_explained(error), 2000), sys.stderr.encoding or "utf-8"), file=sys.stderr)
+        print(
+            "error:",
+            _encodable(visible(_explained(error), 2000), sys.stderr.encoding or "utf-8"),
+            file=sys.stderr,
+        )
         sys.exit(2)
     sys.exit(status or 0)
 

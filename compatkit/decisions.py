@@ -24,42 +24,48 @@ from typing import NamedTuple
 import numpy as np
 
 # %% ../nbs/decisions.ipynb #cd0739c9
-from .data import hash_order
+from .training.tasks import hash_order
 from .metrics import clopper_pearson, fit_temperature
 from .predictions import Predictions, align, log_softmax, over_classes
-from .runs import with_labels
+from .experiments.runs import with_labels
 
 # %% ../nbs/decisions.ipynb #845c444f
-_SLACK = 1 + 1e-12 # relative, so that price 0 stays exact
+_SLACK = 1 + 1e-12  # relative, so that price 0 stays exact
 
 
 def _checked_price(price):
-    "The price as a float. Raises ValueError below 0, for nan, and for the None of a choice that found no price."
+    """The price as a float. Raises ValueError below 0, for nan, and for the None of a choice that found no price."""
     if price is None:
-        raise ValueError("there is no price (None): only the old model qualified, whose answers an infinite price keeps")
+        raise ValueError(
+            "there is no price (None): only the old model qualified, whose answers an infinite price keeps"
+        )
     if np.ndim(price):
-        raise ValueError(f"the price must be one number, not of shape {np.shape(price)}: price_curve takes many")
+        raise ValueError(
+            f"the price must be one number, not of shape {np.shape(price)}: price_curve takes many"
+        )
     price = float(price)
     if not price >= 0:
-        raise ValueError(f"the price is {price}: it must be at least 0 (0 is argmax of the posterior, infinity the old model)")
+        raise ValueError(
+            f"the price is {price}: it must be at least 0 (0 is argmax of the posterior, infinity the old model)"
+        )
     return price
 
 
 def _margin(price):
-    "How far the log probability of another class must exceed that of the old answer."
+    """How far the log probability of another class must exceed that of the old answer."""
     return np.log1p(price) * _SLACK
 
 
 def _strongest(
-    logits, # (N, C): logits, or log probabilities, of the posterior
-    column, # (N,): the column of the old answer
+    logits,  # (N, C): logits, or log probabilities, of the posterior
+    column,  # (N,): the column of the old answer
 ):
-    "The most probable column (the old answer's on a tie), and its logit minus the old answer's. Raises ValueError for nan."
+    """The most probable column (the old answer's on a tie), and its logit minus the old answer's. Raises ValueError for nan."""
     best = logits.argmax(axis=1)
     start = np.arange(len(logits)) * logits.shape[1]
     flat = np.ascontiguousarray(logits).reshape(-1)
     gain = flat[start + best].astype(np.float64)
-    with np.errstate(invalid="ignore"): # infinity minus infinity is nan, which is refused
+    with np.errstate(invalid="ignore"):  # infinity minus infinity is nan, which is refused
         gain -= flat[start + column]
     if isnan(gain.sum()) and np.isnan(gain).any():
         rows = np.flatnonzero(np.isnan(gain))[:3].tolist()
@@ -68,62 +74,72 @@ def _strongest(
 
 
 def decide(
-    logits, # (N, C): logits, or log probabilities, of the posterior
-    column, # (N,): the column of the old answer; -1 where there is none
+    logits,  # (N, C): logits, or log probabilities, of the posterior
+    column,  # (N,): the column of the old answer; -1 where there is none
     price,  # what a negative flip costs beside an error's 1; at least 0
 ):
-    "(N,) columns: the old answer unless another is more than 1 + price times as probable; the most probable if there is none."
+    """(N,) columns: the old answer unless another is more than 1 + price times as probable; the most probable if there is none."""
     margin, known = _margin(_checked_price(price)), column >= 0
     best, gain = _strongest(logits, np.where(known, column, 0))
     return np.where(known & ~(gain > margin), column, best)
 
 # %% ../nbs/decisions.ipynb #3b744ab5
 def _posterior(old, new, posterior):
-    "The Predictions of q: the new model's, those given, or what a Calibration or Pool makes of the two."
+    """The Predictions of q: the new model's, those given, or what a Calibration or Pool makes of the two."""
     if posterior is None:
         posterior = new
     elif hasattr(posterior, "posterior"):
         posterior = posterior.posterior(old, new)
     if not isinstance(posterior, Predictions):
-        raise ValueError(f"the posterior must be Predictions, a Calibration or a Pool, not {type(posterior).__name__}")
+        raise ValueError(
+            f"the posterior must be Predictions, a Calibration or a Pool, not {type(posterior).__name__}"
+        )
     logits, answers = posterior.require("logits"), old.require("prediction")
     if answers.dtype.kind != "U":
         return posterior
     if posterior.classes is None:
-        raise ValueError(f"the old answers are names ({answers[:1].tolist()}), and the posterior's columns have none: "
-                         "name them with replace(classes=[...])")
+        raise ValueError(
+            f"the old answers are names ({answers[:1].tolist()}), and the posterior's columns have none: "
+            "name them with replace(classes=[...])"
+        )
     names = np.array(posterior.classes)[logits.argmax(axis=1)]
-    return posterior.replace(prediction=names) # answers of the old ones' kind, so that they join
+    return posterior.replace(prediction=names)  # answers of the old ones' kind, so that they join
 
 
 def _over_posterior(old, posterior):
-    "The old predictions over the posterior's classes. Raises ValueError naming classes that it does not know."
+    """The old predictions over the posterior's classes. Raises ValueError naming classes that it does not know."""
     if old.classes is None or posterior.classes is None or old.classes == posterior.classes:
         return old
     unknown = [name for name in old.classes if name not in set(posterior.classes)]
     if unknown:
-        raise ValueError(f"the posterior does not know the old classes {unknown[:3]}: give it them with probability 0, "
-                         "new = predictions.over_classes(new, [*new.classes, ...]), if the new model can never answer them")
+        raise ValueError(
+            f"the posterior does not know the old classes {unknown[:3]}: give it them with probability 0, "
+            "new = predictions.over_classes(new, [*new.classes, ...]), if the new model can never answer them"
+        )
     return over_classes(old, posterior.classes)
 
 
 def columns_of(
-    answers, # (N,) names or indices of classes
-    classes, # the names of the columns, or None
-    width,   # how many columns there are
-    whose,   # for the message, such as "the labels"
+    answers,  # (N,) names or indices of classes
+    classes,  # the names of the columns, or None
+    width,  # how many columns there are
+    whose,  # for the message, such as "the labels"
 ):
-    "(N,) columns, -1 for what is no class. Raises ValueError for missing answers, and where names meet nameless columns."
+    """(N,) columns, -1 for what is no class. Raises ValueError for missing answers, and where names meet nameless columns."""
     answers = np.asarray(answers)
     if answers.dtype.kind != "U":
         if answers.dtype.kind not in "iufb":
-            raise ValueError(f"{whose} are missing for some examples: fill them in or leave these examples out")
+            raise ValueError(
+                f"{whose} are missing for some examples: fill them in or leave these examples out"
+            )
         answers = answers.astype(np.promote_types(answers.dtype, np.int8))
         inside = (answers >= 0) & (answers < width) & (answers == np.floor(answers))
         return np.where(inside, answers, -1).astype(np.int64)
     if classes is None:
-        raise ValueError(f"{whose} are names ({answers[:1].tolist()}), and the columns have none: "
-                         "name them with replace(classes=[...])")
+        raise ValueError(
+            f"{whose} are names ({answers[:1].tolist()}), and the columns have none: "
+            "name them with replace(classes=[...])"
+        )
     names = np.array(classes)
     order = np.argsort(names)
     place = order[np.minimum(np.searchsorted(names, answers, sorter=order), len(names) - 1)]
@@ -131,29 +147,29 @@ def columns_of(
 
 # %% ../nbs/decisions.ipynb #9f9532ef
 class _Joined(NamedTuple):
-    "Old answers and posterior, joined by id in the old one's order."
+    """Old answers and posterior, joined by id in the old one's order."""
 
     id: np.ndarray
     label: np.ndarray | None  # (N,) as they were given
-    column: np.ndarray        # (N,) the old answer's column
-    best: np.ndarray          # (N,) the most probable one, the old answer's on a tie
-    gain: np.ndarray          # (N,) log of how many times as probable, at least 0
+    column: np.ndarray  # (N,) the old answer's column
+    best: np.ndarray  # (N,) the most probable one, the old answer's on a tie
+    gain: np.ndarray  # (N,) log of how many times as probable, at least 0
     classes: tuple | None
-    named: bool               # whether the old answers are names
-    width: int                # C
+    named: bool  # whether the old answers are names
+    width: int  # C
 
     def answers(self, column):
-        "Columns as answers of the old model's kind."
+        """Columns as answers of the old model's kind."""
         return np.array(self.classes)[column] if self.named else column
 
     def right(self, label):
-        "Two (N,) masks: the old answer is right, the most probable one is."
+        """Two (N,) masks: the old answer is right, the most probable one is."""
         truth = columns_of(label, self.classes, self.width, "the labels")
         return self.column == truth, self.best == truth
 
 
 def _join(old, new, posterior):
-    "Raises ValueError as `align` does, and for old answers that are no class of the posterior."
+    """Raises ValueError as `align` does, and for old answers that are no class of the posterior."""
     chosen = _posterior(old, new, posterior)
     old, chosen = align(_over_posterior(old, chosen), chosen)
     if not len(old):
@@ -161,40 +177,47 @@ def _join(old, new, posterior):
     answers, width = old.require("prediction"), chosen.logits.shape[1]
     column = columns_of(answers, chosen.classes, width, "the old answers")
     if (strange := column < 0).any():
-        raise ValueError(f"the posterior does not know the old answers {np.unique(answers[strange])[:3].tolist()} "
-                         f"(ids {old.id[strange][:3].tolist()}): it has {width} classes")
+        raise ValueError(
+            f"the posterior does not know the old answers {np.unique(answers[strange])[:3].tolist()} "
+            f"(ids {old.id[strange][:3].tolist()}): it has {width} classes"
+        )
     best, gain = _strongest(chosen.logits, column)
-    return _Joined(old.id, old.label, column, best, gain, chosen.classes, answers.dtype.kind == "U", width)
+    return _Joined(
+        old.id, old.label, column, best, gain, chosen.classes, answers.dtype.kind == "U", width
+    )
 
 # %% ../nbs/decisions.ipynb #adf4671e
 def critical_price(
-    old,            # Predictions of the model in use: its answers are enough
-    new,            # those of its successor on the same examples, with logits
-    posterior=None, # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
+    old,  # Predictions of the model in use: its answers are enough
+    new,  # those of its successor on the same examples, with logits
+    posterior=None,  # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
 ):
-    "(N,) in the order of `old`: the price below which an example gets another answer than the old one; 0 where q agrees with it."
-    with np.errstate(over="ignore"): # so much more probable that the price is infinite
+    """(N,) in the order of `old`: the price below which an example gets another answer than the old one; 0 where q agrees with it."""
+    with np.errstate(over="ignore"):  # so much more probable that the price is infinite
         return np.expm1(_join(old, new, posterior).gain)
 
 
 def keep_old(
-    old,            # Predictions of the model in use: its answers are enough
-    new,            # those of its successor on the same examples, with logits
-    price,          # what a negative flip costs beside an error's 1; at least 0
-    posterior=None, # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
+    old,  # Predictions of the model in use: its answers are enough
+    new,  # those of its successor on the same examples, with logits
+    price,  # what a negative flip costs beside an error's 1; at least 0
+    posterior=None,  # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
 ):
-    "The old answer unless another class is more than 1 + price times as probable. Raises ValueError as align does."
+    """The old answer unless another class is more than 1 + price times as probable. Raises ValueError as align does."""
     margin, joined = _margin(_checked_price(price)), _join(old, new, posterior)
     column = np.where(joined.gain > margin, joined.best, joined.column)
     return Predictions(joined.id, joined.label, joined.answers(column), classes=joined.classes)
 
 # %% ../nbs/decisions.ipynb #62f132d8
-PRICES = np.concatenate([[0.], np.geomspace(.01, 10_000, 199)]) # a fixed grid, chosen before any data
+PRICES = np.concatenate(
+    [[0.0], np.geomspace(0.01, 10_000, 199)]
+)  # a fixed grid, chosen before any data
 
 
 @dataclass(frozen=True)
 class PriceCurve:
-    "What the rule does at each of P prices: (P,) arrays of fractions."
+    """What the rule does at each of P prices: (P,) arrays of fractions."""
+
     price: np.ndarray
     accuracy: np.ndarray
     nfr: np.ndarray
@@ -204,86 +227,110 @@ class PriceCurve:
     @classmethod
     def of(
         cls,
-        label,         # (N,) columns of the right classes
-        old,           # (N,) columns of the old answers
-        logits,        # (N, C) of the posterior
-        prices=PRICES, # (P,) at least 0, in any order
+        label,  # (N,) columns of the right classes
+        old,  # (N,) columns of the old answers
+        logits,  # (N, C) of the posterior
+        prices=PRICES,  # (P,) at least 0, in any order
     ):
-        "The curve of arrays in one order. Raises ValueError for unequal lengths, answers that are no column, bad prices, nan."
+        """The curve of arrays in one order. Raises ValueError for unequal lengths, answers that are no column, bad prices, nan."""
         label, old, logits = np.asarray(label), np.asarray(old), np.asarray(logits)
-        if logits.ndim != 2 or label.shape != old.shape or old.shape != logits.shape[:1] or not len(old):
-            raise ValueError(f"labels {label.shape}, old answers {old.shape} and logits {logits.shape} "
-                             "must be (N,), (N,) and (N, C), with N at least 1")
+        if (
+            logits.ndim != 2
+            or label.shape != old.shape
+            or old.shape != logits.shape[:1]
+            or not len(old)
+        ):
+            raise ValueError(
+                f"labels {label.shape}, old answers {old.shape} and logits {logits.shape} "
+                "must be (N,), (N,) and (N, C), with N at least 1"
+            )
         if old.dtype.kind not in "iu" or old.min() < 0 or old.max() >= logits.shape[1]:
-            raise ValueError(f"old answers must be columns 0 to {logits.shape[1] - 1}: use price_curve for names")
+            raise ValueError(
+                f"old answers must be columns 0 to {logits.shape[1] - 1}: use price_curve for names"
+            )
         best, gain = _strongest(logits, old)
         return cls._counted(old == label, best == label, gain, prices)
 
     @classmethod
     def _counted(cls, old_right, best_right, gain, prices):
-        "The curve from what is right and how strongly the posterior disagrees."
+        """The curve from what is right and how strongly the posterior disagrees."""
         prices = np.atleast_1d(np.asarray(prices, dtype=np.float64))
         if prices.ndim != 1 or not (prices >= 0).all():
-            raise ValueError(f"prices must be numbers of at least 0, not {prices[~(prices >= 0)][:3].tolist()}")
+            raise ValueError(
+                f"prices must be numbers of at least 0, not {prices[~(prices >= 0)][:3].tolist()}"
+            )
         order, n = np.argsort(prices), len(gain)
         may_turn = np.flatnonzero(gain > 0)
-        turns = np.searchsorted(_margin(prices[order]), gain[may_turn]) # at how many prices it has the other answer
+        turns = np.searchsorted(
+            _margin(prices[order]), gain[may_turn]
+        )  # at how many prices it has the other answer
         turns += (old_right[may_turn] + 2 * best_right[may_turn]) * (len(prices) + 1)
         counted = np.bincount(turns, minlength=3 * (len(prices) + 1)).reshape(3, -1)
         above = np.empty((3, len(prices)), dtype=np.int64)
-        above[:, order] = counted[:, :0:-1].cumsum(axis=1)[:, ::-1] # how many of each group turn at each price
+        above[:, order] = counted[:, :0:-1].cumsum(axis=1)[
+            :, ::-1
+        ]  # how many of each group turn at each price
         negative, positive = above[1], above[2]
         accuracy = (np.count_nonzero(old_right) - negative + positive) / n
         return cls(prices, accuracy, negative / n, positive / n, 1 - above.sum(axis=0) / n)
 
 
 def price_curve(
-    old,            # Predictions of the model in use
-    new,            # those of its successor on the same examples, with logits; one of the two with labels
+    old,  # Predictions of the model in use
+    new,  # those of its successor on the same examples, with logits; one of the two with labels
     prices=PRICES,  # (P,) at least 0
-    posterior=None, # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
+    posterior=None,  # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
 ):
-    "What the rule does at each price, without a loop over examples. Raises ValueError as `keep_old` does, and without labels."
+    """What the rule does at each price, without a loop over examples. Raises ValueError as `keep_old` does, and without labels."""
     joined = _join(_labelled(old, new), new, posterior)
     return PriceCurve._counted(*joined.right(joined.label), joined.gain, prices)
 
 
 def _labelled(old, new, label=None):
-    "The old predictions with labels: those given (an array, Predictions, or id -> label), or those that the predictions carry."
+    """The old predictions with labels: those given (an array, Predictions, or id -> label), or those that the predictions carry."""
     if label is None and old.label is not None:
         return old
     if label is None or isinstance(label, (Predictions, Mapping)):
         return with_labels(old.replace(label=None), new if label is None else label)
     if len(label) != len(old):
-        raise ValueError(f"{len(label)} labels for {len(old)} examples: give one each in the order of `old`, or id -> label")
+        raise ValueError(
+            f"{len(label)} labels for {len(old)} examples: give one each in the order of `old`, or id -> label"
+        )
     return old.replace(label=label)
 
 # %% ../nbs/decisions.ipynb #c4953070
 def _digests(ids):
-    "Short hashes, so that a saved object can tell which examples it has seen without naming them."
-    return [hashlib.blake2b(str(one).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() for one in ids]
+    """Short hashes, so that a saved object can tell which examples it has seen without naming them."""
+    return [
+        hashlib.blake2b(str(one).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        for one in ids
+    ]
 
 
 def _fitting(predictions, on):
-    "The predictions on the labelled examples `on`, and their labels as columns. Raises ValueError for labels that are no column."
+    """The predictions on the labelled examples `on`, and their labels as columns. Raises ValueError for labels that are no column."""
     if on is not None:
         ids = list(on) if isinstance(on, Mapping) else on.id
         predictions = with_labels(predictions.replace(label=None).select(ids), on)
     predictions.require("label"), predictions.require("logits")
     if not len(predictions):
         raise ValueError("there are no labelled examples to fit to")
-    label = columns_of(predictions.label, predictions.classes, predictions.logits.shape[1], "the labels")
+    label = columns_of(
+        predictions.label, predictions.classes, predictions.logits.shape[1], "the labels"
+    )
     if (label < 0).any():
         strange = np.unique(predictions.label[label < 0])[:3].tolist()
-        raise ValueError(f"labels {strange} are no class of these predictions, so nothing can be fitted to them")
+        raise ValueError(
+            f"labels {strange} are no class of these predictions, so nothing can be fitted to them"
+        )
     return predictions, label
 
 
 def save_json(
-    content, # what JSON can hold; with its "kind", if load_json is to read it
-    path,    # of the file
+    content,  # what JSON can hold; with its "kind", if load_json is to read it
+    path,  # of the file
 ):
-    "Writes in one move. Returns the path."
+    """Writes in one move. Returns the path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -295,113 +342,132 @@ def save_json(
 
 
 def load_json(
-    path, # of the file
-    kind, # what it has to hold
+    path,  # of the file
+    kind,  # what it has to hold
 ):
-    "The content of a file that save_json wrote. Raises ValueError for anything else."
+    """The content of a file that save_json wrote. Raises ValueError for anything else."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{Path(path).name} is no JSON ({error}): save it again") from None
     if not isinstance(content, dict) or content.get("kind") != kind:
-        raise ValueError(f"{Path(path).name} holds no {kind}: it has to be a file that {kind.capitalize()}.save wrote")
+        raise ValueError(
+            f"{Path(path).name} holds no {kind}: it has to be a file that {kind.capitalize()}.save wrote"
+        )
     return content
 
 # %% ../nbs/decisions.ipynb #7621c5fa
 class _Posterior:
-    "What can be fitted, saved and read again; the kind in the file is the name of the class."
+    """What can be fitted, saved and read again; the kind in the file is the name of the class."""
 
     def to_dict(self):
-        "Plain values for JSON."
+        """Plain values for JSON."""
         return {"kind": type(self).__name__.lower(), **asdict(self)}
 
     def save(self, path):
-        "Writes JSON. Returns the path."
+        """Writes JSON. Returns the path."""
         return save_json(self.to_dict(), path)
 
     @classmethod
     def load(cls, path):
-        "Reads what `save` wrote. Raises ValueError for anything else."
+        """Reads what `save` wrote. Raises ValueError for anything else."""
         return posterior_of(load_json(path, cls.__name__.lower()))
 
 
 @dataclass(frozen=True)
 class Calibration(_Posterior):
-    "A temperature for one model's logits."
+    """A temperature for one model's logits."""
+
     temperature: float
-    fitted_on: tuple = field(default=(), repr=False) # short hashes of the ids it was fitted on
+    fitted_on: tuple = field(default=(), repr=False)  # short hashes of the ids it was fitted on
 
     def __post_init__(self):
         if not (isinstance(self.temperature, (int, float)) and 0 < self.temperature < inf):
-            raise ValueError(f"the temperature is {self.temperature!r}: it must be a number above 0")
+            raise ValueError(
+                f"the temperature is {self.temperature!r}: it must be a number above 0"
+            )
 
     def apply(self, predictions):
-        "Predictions with logits / temperature, in double precision; the answers stay."
-        return predictions.replace(logits=predictions.require("logits").astype(np.float64) / self.temperature)
+        """Predictions with logits / temperature, in double precision; the answers stay."""
+        return predictions.replace(
+            logits=predictions.require("logits").astype(np.float64) / self.temperature
+        )
 
     def posterior(self, old, new):
-        "q, as every posterior gives it: here the new model's calibrated predictions."
+        """q, as every posterior gives it: here the new model's calibrated predictions."""
         return self.apply(new)
 
 
 def calibrate(
-    predictions, # Predictions with logits
-    on=None,     # labelled examples among them: Predictions or id -> label; by default all, by their own labels
+    predictions,  # Predictions with logits
+    on=None,  # labelled examples among them: Predictions or id -> label; by default all, by their own labels
 ):
-    "Temperature scaling fitted by maximum likelihood. Raises ValueError for missing labels, ids or logits."
+    """Temperature scaling fitted by maximum likelihood. Raises ValueError for missing labels, ids or logits."""
     predictions, label = _fitting(predictions, on)
     return Calibration(fit_temperature(predictions.logits, label), tuple(_digests(predictions.id)))
 
 # %% ../nbs/decisions.ipynb #31f4cbee
 @dataclass(frozen=True)
 class Pool(_Posterior):
-    "Exponents of the old and the new model's probabilities in their product."
+    """Exponents of the old and the new model's probabilities in their product."""
+
     old: float
     new: float
-    fitted_on: tuple = field(default=(), repr=False) # short hashes of the ids it was fitted on
+    fitted_on: tuple = field(default=(), repr=False)  # short hashes of the ids it was fitted on
 
     def __post_init__(self):
         for value in (self.old, self.new):
             if not (isinstance(value, (int, float)) and 0 <= value < inf):
-                raise ValueError(f"the exponents are {self.old!r} and {self.new!r}: they must be numbers of at least 0")
+                raise ValueError(
+                    f"the exponents are {self.old!r} and {self.new!r}: they must be numbers of at least 0"
+                )
 
     def apply(self, old, new):
-        "Predictions of the pool, in the old one's order. Raises ValueError where one of them lacks logits or a class."
+        """Predictions of the pool, in the old one's order. Raises ValueError where one of them lacks logits or a class."""
         old, new, (first, second) = _log_probabilities(old, new)
-        return Predictions(old.id, old.label, logits=self.old * first + self.new * second, classes=new.classes)
+        return Predictions(
+            old.id, old.label, logits=self.old * first + self.new * second, classes=new.classes
+        )
 
     posterior = apply
 
 
 def _log_probabilities(old, new):
-    "Both joined over the same classes, and their log probabilities in double precision."
+    """Both joined over the same classes, and their log probabilities in double precision."""
     old.require("logits"), new.require("logits")
     unknown = [name for name in new.classes or () if name not in set(old.classes or new.classes)]
     if unknown:
-        raise ValueError(f"the old model does not know the classes {unknown[:3]}, so a product of probabilities "
-                         "would never answer them: use the new model's own posterior, or calibrate(new)")
-    old, new = align(_over_posterior(old, new).replace(prediction=None), new.replace(prediction=None))
+        raise ValueError(
+            f"the old model does not know the classes {unknown[:3]}, so a product of probabilities "
+            "would never answer them: use the new model's own posterior, or calibrate(new)"
+        )
+    old, new = align(
+        _over_posterior(old, new).replace(prediction=None), new.replace(prediction=None)
+    )
     return old, new, [log_softmax(side.logits.astype(np.float64)) for side in (old, new)]
 
 
 def posterior_of(
-    content, # what to_dict gave
+    content,  # what to_dict gave
 ):
-    "The Calibration or Pool. Raises ValueError naming what is wrong with it."
+    """The Calibration or Pool. Raises ValueError naming what is wrong with it."""
     fields = {name: value for name, value in content.items() if name != "kind"}
     kind = {"calibration": Calibration, "pool": Pool}.get(content.get("kind"))
-    if kind is None or set(fields) - {"fitted_on"} != set(kind.__dataclass_fields__) - {"fitted_on"}:
+    if kind is None or set(fields) - {"fitted_on"} != set(kind.__dataclass_fields__) - {
+        "fitted_on"
+    }:
         raise ValueError(f"neither a calibration nor a pool: {sorted(content)}")
     return kind(**(fields | {"fitted_on": tuple(fields.get("fitted_on", ()))}))
 
 # %% ../nbs/decisions.ipynb #d5cee893
 def pool(
-    old,     # Predictions with logits of the model in use
-    new,     # those of its successor on the same examples
-    on=None, # labelled examples among them: Predictions or id -> label; by default all, by their own labels
+    old,  # Predictions with logits of the model in use
+    new,  # those of its successor on the same examples
+    on=None,  # labelled examples among them: Predictions or id -> label; by default all, by their own labels
 ):
-    "The logarithmic pool fitted by maximum likelihood. Raises ValueError for missing labels, ids, logits or classes."
+    """The logarithmic pool fitted by maximum likelihood. Raises ValueError for missing labels, ids, logits or classes."""
     from scipy.optimize import minimize
+
     if on is not None:
         ids = list(on) if isinstance(on, Mapping) else on.id
         old, new = old.select(ids), new.select(ids)
@@ -410,69 +476,85 @@ def pool(
     rows, terms = np.arange(len(label)), np.stack(terms)
 
     def loss(exponents):
-        "Mean negative log-likelihood and its gradient."
+        """Mean negative log-likelihood and its gradient."""
         logs = log_softmax(np.tensordot(exponents, terms, 1))
         expected = (np.exp(logs) * terms).sum(axis=-1)
         return -logs[rows, label].mean(), (expected - terms[:, rows, label]).mean(axis=1)
 
-    found = minimize(loss, [.5, .5], jac=True, method="L-BFGS-B", bounds=[(0, 100)] * 2, options={"ftol": 1e-13, "gtol": 1e-8})
+    found = minimize(
+        loss,
+        [0.5, 0.5],
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0, 100)] * 2,
+        options={"ftol": 1e-13, "gtol": 1e-8},
+    )
     return Pool(*found.x.tolist(), tuple(_digests(new.id)))
 
 # %% ../nbs/decisions.ipynb #63bfd323
 def _share(value, name, example):
-    "A number strictly between 0 and 1. Raises ValueError for others."
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value < 1:
-        raise ValueError(f"{name} is {value!r}: it must lie between 0 and 1, both excluded ({example})")
+    """A number strictly between 0 and 1. Raises ValueError for others."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float, np.number))
+        or not 0 < value < 1
+    ):
+        raise ValueError(
+            f"{name} is {value!r}: it must lie between 0 and 1, both excluded ({example})"
+        )
     return float(value)
 
 
 def needed_examples(
-    max_nfr,        # the rate to certify, between 0 and 1
-    confidence=.95, # between 0 and 1
+    max_nfr,  # the rate to certify, between 0 and 1
+    confidence=0.95,  # between 0 and 1
 ):
-    "How many calibration examples it takes to certify a rate at all, if none of them flips."
+    """How many calibration examples it takes to certify a rate at all, if none of them flips."""
     _share(max_nfr, "max_nfr", ".5 % is .005"), _share(confidence, "confidence", "95 % is .95")
     return ceil(log(1 - confidence) / log(1 - max_nfr) - 1e-9)
 
 
 def _allowed_flips(n, max_nfr, level):
-    "The most flips among n examples with which the hypothesis `rate > max_nfr` is rejected; -1 if even none is too many."
+    """The most flips among n examples with which the hypothesis `rate > max_nfr` is rejected; -1 if even none is too many."""
     from scipy.special import bdtr
+
     return bisect_right(range(n), level, key=lambda flips: float(bdtr(flips, n, max_nfr))) - 1
 
 
 def _upper_bound(flips, n, level):
-    "The one-sided Clopper-Pearson limit of a rate."
+    """The one-sided Clopper-Pearson limit of a rate."""
     from scipy.special import betaincinv
-    return float(betaincinv(flips + 1, n - flips, 1 - level)) if flips < n else 1.
+
+    return float(betaincinv(flips + 1, n - flips, 1 - level)) if flips < n else 1.0
 
 
 def _smallest_gain(
-    flip_gains, # gains above 0 of the examples that the old model has right
-    allowed,    # how many of them may flip
+    flip_gains,  # gains above 0 of the examples that the old model has right
+    allowed,  # how many of them may flip
 ):
-    "The margin that leaves at most `allowed` flips: an order statistic, or 0."
+    """The margin that leaves at most `allowed` flips: an order statistic, or 0."""
     if len(flip_gains) <= allowed:
-        return 0.
+        return 0.0
     place = len(flip_gains) - allowed - 1
     return float(np.partition(flip_gains, place)[place])
 
 # %% ../nbs/decisions.ipynb #c7f8d15f
 @dataclass(frozen=True)
 class Certificate:
-    "What was shown about a price or another dial's value, and on what it rests; shares are fractions."
+    """What was shown about a price or another dial's value, and on what it rests; shares are fractions."""
+
     max_nfr: float
     confidence: float
-    n: int                 # calibration examples
-    flips: int             # negative flips among them
-    nfr_bound: float       # the true NFR lies below, with this confidence
-    level: float           # probability of error that this one claim uses
-    accuracy: float        # on the calibration examples
-    accuracy_low: float    # Clopper-Pearson interval, two-sided, at the same confidence
+    n: int  # calibration examples
+    flips: int  # negative flips among them
+    nfr_bound: float  # the true NFR lies below, with this confidence
+    level: float  # probability of error that this one claim uses
+    accuracy: float  # on the calibration examples
+    accuracy_low: float  # Clopper-Pearson interval, two-sided, at the same confidence
     accuracy_high: float
-    accuracy_old: float    # of the old model on them
-    agreement: float       # share answered as the old model
-    order: str             # how the tests were ordered
+    accuracy_old: float  # of the old model on them
+    agreement: float  # share answered as the old model
+    order: str  # how the tests were ordered
     min_accuracy: float | None = None
     assumptions: tuple = (
         "the calibration examples and those to come are exchangeable: independent draws from one population",
@@ -480,26 +562,48 @@ class Certificate:
     )
 
     def __str__(self):
-        also = f" and accuracy at least {self.min_accuracy:.2%}" if self.min_accuracy is not None else ""
-        return (f"NFR at most {self.max_nfr:.2%}{also} with {self.confidence:.0%} confidence: "
-                f"{self.flips} negative flips among {self.n:,} calibration examples, upper bound {self.nfr_bound:.2%}; "
-                f"accuracy {self.accuracy:.2%} [{self.accuracy_low:.2%}, {self.accuracy_high:.2%}], "
-                f"old model {self.accuracy_old:.2%}; answered as the old model {self.agreement:.1%}")
+        also = (
+            f" and accuracy at least {self.min_accuracy:.2%}"
+            if self.min_accuracy is not None
+            else ""
+        )
+        return (
+            f"NFR at most {self.max_nfr:.2%}{also} with {self.confidence:.0%} confidence: "
+            f"{self.flips} negative flips among {self.n:,} calibration examples, upper bound {self.nfr_bound:.2%}; "
+            f"accuracy {self.accuracy:.2%} [{self.accuracy_low:.2%}, {self.accuracy_high:.2%}], "
+            f"old model {self.accuracy_old:.2%}; answered as the old model {self.agreement:.1%}"
+        )
 
 
 def _certificate(old_right, right, same, max_nfr, confidence, level, order, min_accuracy=None):
-    "The certificate of answers on calibration examples, from three (N,) masks."
+    """The certificate of answers on calibration examples, from three (N,) masks."""
     n, flips, correct = len(right), int((old_right & ~right).sum()), int(right.sum())
-    shares = correct / n, *clopper_pearson(correct, n, confidence), float(old_right.mean()), float(same.mean())
-    return Certificate(max_nfr, confidence, n, flips, _upper_bound(flips, n, level), level, *shares, order, min_accuracy)
+    shares = (
+        correct / n,
+        *clopper_pearson(correct, n, confidence),
+        float(old_right.mean()),
+        float(same.mean()),
+    )
+    return Certificate(
+        max_nfr,
+        confidence,
+        n,
+        flips,
+        _upper_bound(flips, n, level),
+        level,
+        *shares,
+        order,
+        min_accuracy,
+    )
 
 # %% ../nbs/decisions.ipynb #8209d0ad
 @dataclass(frozen=True)
 class PriceChoice:
-    "A price with its certificate; the price is None where only the old model qualifies."
+    """A price with its certificate; the price is None where only the old model qualifies."""
+
     price: float | None
     certificate: Certificate | None
-    reason: str = ""                            # why there is no price
+    reason: str = ""  # why there is no price
     slices: dict = field(default_factory=dict)  # name -> the slice's own PriceChoice
 
     def __str__(self):
@@ -508,7 +612,7 @@ class PriceChoice:
         return f"price {self.price:.4g}: {self.certificate}"
 
     def to_dict(self):
-        "Plain values for JSON."
+        """Plain values for JSON."""
         return asdict(self)
 
     def _repr_html_(self):
@@ -522,60 +626,82 @@ _WALK = "every price from the largest down, stopping at the first that fails"
 
 
 class TooFewExamples(ValueError):
-    "There are fewer calibration examples than could ever certify the rate."
+    """There are fewer calibration examples than could ever certify the rate."""
 
 
 def _checked_size(n, max_nfr, level, where=""):
-    "How many flips are allowed. Raises TooFewExamples where no number of flips could certify the rate."
+    """How many flips are allowed. Raises TooFewExamples where no number of flips could certify the rate."""
     allowed = _allowed_flips(n, max_nfr, level)
     if allowed < 0:
-        raise TooFewExamples(f"{n} calibration examples{where} can never certify an NFR of {max_nfr:.4g} at level {level:.4g}: "
-                             f"at least {needed_examples(max_nfr, 1 - level)} are needed, even if none flips")
+        raise TooFewExamples(
+            f"{n} calibration examples{where} can never certify an NFR of {max_nfr:.4g} at level {level:.4g}: "
+            f"at least {needed_examples(max_nfr, 1 - level)} are needed, even if none flips"
+        )
     return allowed
 
 
 def _unseen(ids, posterior, trained_on):
-    "Raises ValueError for calibration examples that were trained or fitted on."
-    trained_on = trained_on.id if isinstance(trained_on, Predictions) else np.asarray(list(trained_on), dtype=str)
+    """Raises ValueError for calibration examples that were trained or fitted on."""
+    trained_on = (
+        trained_on.id
+        if isinstance(trained_on, Predictions)
+        else np.asarray(list(trained_on), dtype=str)
+    )
     if len(seen := np.intersect1d(ids, trained_on)):
-        raise ValueError(f"{len(seen)} calibration examples were trained on ({seen[:3].tolist()}): certify with others")
+        raise ValueError(
+            f"{len(seen)} calibration examples were trained on ({seen[:3].tolist()}): certify with others"
+        )
     fitted_on = set(getattr(posterior, "fitted_on", ()))
-    seen = [one for one, digest in zip(ids.tolist(), _digests(ids)) if digest in fitted_on] if fitted_on else []
+    seen = (
+        [one for one, digest in zip(ids.tolist(), _digests(ids)) if digest in fitted_on]
+        if fitted_on
+        else []
+    )
     if seen:
         kind = type(posterior).__name__.lower()
-        raise ValueError(f"the {kind} was fitted on {len(seen)} of the calibration examples ({seen[:3]}): "
-                         "fit on one half and certify with the other, see decisions.halves")
+        raise ValueError(
+            f"the {kind} was fitted on {len(seen)} of the calibration examples ({seen[:3]}): "
+            "fit on one half and certify with the other, see decisions.halves"
+        )
 
 
 def _groups(slices, old, new):
-    "slice -> mask, from (N,) names or the name of a column."
+    """slice -> mask, from (N,) names or the name of a column."""
     if slices is None:
         return {}
     if isinstance(slices, str):
-        by_id = None if slices in old.columns else dict(zip(new.id.tolist(), new.require(slices).tolist()))
+        by_id = (
+            None
+            if slices in old.columns
+            else dict(zip(new.id.tolist(), new.require(slices).tolist()))
+        )
         slices = old.columns[slices] if by_id is None else [by_id[one] for one in old.id.tolist()]
     values = np.asarray(slices)
     if values.dtype.kind == "O":
-        raise ValueError("slices are missing for some examples, or mix text and numbers "
-                         f"({values[:3].tolist()}): name each example's slice")
+        raise ValueError(
+            "slices are missing for some examples, or mix text and numbers "
+            f"({values[:3].tolist()}): name each example's slice"
+        )
     if values.shape != (len(old),):
-        raise ValueError(f"slices of shape {values.shape} for {len(old)} examples: give one name each in the order of `old`")
+        raise ValueError(
+            f"slices of shape {values.shape} for {len(old)} examples: give one name each in the order of `old`"
+        )
     return {name: values == name for name in np.unique(values).tolist()}
 
 # %% ../nbs/decisions.ipynb #969de963
 def choose_price(
-    old,               # Predictions of the model in use, on calibration examples
-    new,               # those of its successor, with logits
-    label,             # (N,) in the order of `old`, id -> label, or Predictions; None: those that the predictions carry
-    max_nfr,           # the rate not to be exceeded, between 0 and 1
-    confidence=.95,    # between 0 and 1
-    min_accuracy=None, # a second claim, with the same confidence for both together
-    posterior=None,    # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
-    slices=None,       # (N,) names in the order of `old`, or the name of a column: the rate holds in each of them
-    trained_on=(),     # ids (or Predictions) that are known to have been trained on: refused
-    prices=PRICES,     # the grid on which min_accuracy is tested
+    old,  # Predictions of the model in use, on calibration examples
+    new,  # those of its successor, with logits
+    label,  # (N,) in the order of `old`, id -> label, or Predictions; None: those that the predictions carry
+    max_nfr,  # the rate not to be exceeded, between 0 and 1
+    confidence=0.95,  # between 0 and 1
+    min_accuracy=None,  # a second claim, with the same confidence for both together
+    posterior=None,  # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
+    slices=None,  # (N,) names in the order of `old`, or the name of a column: the rate holds in each of them
+    trained_on=(),  # ids (or Predictions) that are known to have been trained on: refused
+    prices=PRICES,  # the grid on which min_accuracy is tested
 ):
-    "The smallest price whose true NFR is at most max_nfr, certified. Raises ValueError for too few examples and bad numbers."
+    """The smallest price whose true NFR is at most max_nfr, certified. Raises ValueError for too few examples and bad numbers."""
     _share(max_nfr, "max_nfr", ".5 % is .005"), _share(confidence, "confidence", "95 % is .95")
     joined = _join(_labelled(old, new, label), new, posterior)
     _unseen(joined.id, posterior, trained_on)
@@ -583,21 +709,28 @@ def choose_price(
     groups = {name: whole.part(mask) for name, mask in _groups(slices, old, new).items()}
     level = (1 - confidence) / (1 if min_accuracy is None else 2)
     parts, where = (groups, " in the slice {!r}") if groups else ({"": whole}, "")
-    claim = _Claim(max_nfr, confidence, level / len(parts), _WALK + (f", in each of {len(groups)} slices" if groups else ""))
+    claim = _Claim(
+        max_nfr,
+        confidence,
+        level / len(parts),
+        _WALK + (f", in each of {len(groups)} slices" if groups else ""),
+    )
     smallest = {name: part.price(claim, where.format(name)) for name, part in parts.items()}
     chosen = {name: part.choice(smallest[name], claim) for name, part in groups.items()}
     choice = whole.choice(max(smallest.values()), claim)
     if min_accuracy is not None:
         min_accuracy = _share(min_accuracy, "min_accuracy", "90 % is .9")
         choice = _with_accuracy(whole, choice, max(smallest.values()), claim, min_accuracy, prices)
-    if chosen: # the whole lies below the largest of its parts, which costs no further claim
+    if chosen:  # the whole lies below the largest of its parts, which costs no further claim
         bound = max(one.certificate.nfr_bound for one in chosen.values())
-        choice = replace(choice, certificate=replace(choice.certificate, nfr_bound=bound), slices=chosen)
+        choice = replace(
+            choice, certificate=replace(choice.certificate, nfr_bound=bound), slices=chosen
+        )
     return choice
 
 # %% ../nbs/decisions.ipynb #202866e9
 class _Claim(NamedTuple):
-    "What is to be shown and with which probability of error."
+    """What is to be shown and with which probability of error."""
 
     max_nfr: float
     confidence: float
@@ -607,24 +740,28 @@ class _Claim(NamedTuple):
 
 
 class _Evidence(NamedTuple):
-    "Calibration examples: how strongly the posterior disagrees, and which of the two answers is right."
+    """Calibration examples: how strongly the posterior disagrees, and which of the two answers is right."""
 
     gain: np.ndarray
     old_right: np.ndarray
     best_right: np.ndarray
 
     def part(self, mask):
-        "Some of the examples."
+        """Some of the examples."""
         return _Evidence(*(values[mask] for values in self))
 
     def price(self, claim, where):
-        "The smallest price that satisfies the claim. Raises ValueError where no number of flips could."
+        """The smallest price that satisfies the claim. Raises ValueError where no number of flips could."""
         allowed = _checked_size(len(self.gain), claim.max_nfr, claim.level, where)
-        with np.errstate(over="ignore"): # so much more probable that only an infinite price keeps the old answer
-            return float(np.expm1(_smallest_gain(self.gain[self.old_right & (self.gain > 0)], allowed)))
+        with np.errstate(
+            over="ignore"
+        ):  # so much more probable that only an infinite price keeps the old answer
+            return float(
+                np.expm1(_smallest_gain(self.gain[self.old_right & (self.gain > 0)], allowed))
+            )
 
     def choice(self, price, claim):
-        "A price with its certificate; None if it turns no answer though there are answers to turn."
+        """A price with its certificate; None if it turns no answer though there are answers to turn."""
         turned = self.gain > _margin(price)
         right = np.where(turned, self.best_right, self.old_right)
         certificate = _certificate(self.old_right, right, ~turned, *claim)
@@ -635,36 +772,43 @@ class _Evidence(NamedTuple):
 
 
 def _with_accuracy(evidence, without, smallest, claim, min_accuracy, prices):
-    "The choice of the grid's first price from the smallest on, if all prices from 0 up to it have the accuracy."
+    """The choice of the grid's first price from the smallest on, if all prices from 0 up to it have the accuracy."""
     from scipy.special import bdtrc
+
     n, prices = len(evidence.gain), np.unique(np.asarray(prices, dtype=np.float64))
-    correct = np.round(PriceCurve._counted(evidence.old_right, evidence.best_right, evidence.gain, prices).accuracy * n)
+    correct = np.round(
+        PriceCurve._counted(evidence.old_right, evidence.best_right, evidence.gain, prices).accuracy
+        * n
+    )
     failed = bdtrc(correct - 1, n, min_accuracy) > (1 - claim.confidence) / 2
-    shown = prices[:np.argmax(failed)] if failed.any() else prices
+    shown = prices[: np.argmax(failed)] if failed.any() else prices
     both = shown[shown >= smallest]
     if without.price is None:
         return without
     if not len(both):
-        reason = (f"an accuracy of at least {min_accuracy:.2%} was not shown at any price that holds the NFR "
-                  f"(at price {smallest:.4g} it is {without.certificate.accuracy:.2%} on {n:,} calibration examples)")
+        reason = (
+            f"an accuracy of at least {min_accuracy:.2%} was not shown at any price that holds the NFR "
+            f"(at price {smallest:.4g} it is {without.certificate.accuracy:.2%} on {n:,} calibration examples)"
+        )
         return PriceChoice(None, without.certificate, reason)
     order = f"NFR: {claim.order}; accuracy: the grid's prices from 0 upwards, likewise"
     return evidence.choice(float(both[0]), claim._replace(order=order, min_accuracy=min_accuracy))
 
 # %% ../nbs/decisions.ipynb #bcc6d24f
 def halves(
-    ids, # N texts
+    ids,  # N texts
 ):
-    "Two (N,) masks, by hash of the id: the half that fits, and the half that certifies (the larger one where N is odd)."
+    """Two (N,) masks, by hash of the id: the half that fits, and the half that certifies (the larger one where N is odd)."""
     ids = [str(one) for one in ids]
     fits = np.zeros(len(ids), dtype=bool)
-    fits[hash_order(ids, "decisions")[:len(ids) // 2]] = True
+    fits[hash_order(ids, "decisions")[: len(ids) // 2]] = True
     return fits, ~fits
 
 # %% ../nbs/decisions.ipynb #faee9160
 @dataclass(frozen=True)
 class DialChoice:
-    "The boldest value that is certified, with its certificate; None where only the old model qualifies."
+    """The boldest value that is certified, with its certificate; None where only the old model qualifies."""
+
     value: object
     certificate: Certificate | None
     tested: tuple  # (value, flips, p, passed) in the order of the tests
@@ -675,17 +819,19 @@ class DialChoice:
 
 
 def choose_dial(
-    old,            # Predictions of the model in use, on calibration examples
-    answers,        # dial value -> Predictions, from the safest (nearest to the old model) to the boldest
-    label,          # (N,) in the order of `old`, id -> label, or Predictions; None: those that the predictions carry
-    max_nfr,        # the rate not to be exceeded, between 0 and 1
-    confidence=.95, # between 0 and 1
+    old,  # Predictions of the model in use, on calibration examples
+    answers,  # dial value -> Predictions, from the safest (nearest to the old model) to the boldest
+    label,  # (N,) in the order of `old`, id -> label, or Predictions; None: those that the predictions carry
+    max_nfr,  # the rate not to be exceeded, between 0 and 1
+    confidence=0.95,  # between 0 and 1
     monotone=True,  # whether NFR rises along the order; False: Bonferroni over all values
 ):
-    "The last value that passes an exact binomial test of its NFR. Raises ValueError for too few examples or bad numbers."
+    """The last value that passes an exact binomial test of its NFR. Raises ValueError for too few examples or bad numbers."""
     _share(max_nfr, "max_nfr", ".5 % is .005"), _share(confidence, "confidence", "95 % is .95")
     if not isinstance(answers, Mapping) or not answers:
-        raise ValueError("there are no values to choose among: give a dictionary, value -> Predictions")
+        raise ValueError(
+            "there are no values to choose among: give a dictionary, value -> Predictions"
+        )
     level = (1 - confidence) / (1 if monotone else len(answers))
     allowed = _checked_size(len(old), max_nfr, level)
     old = _labelled(old, next(iter(answers.values())), label)
@@ -703,12 +849,13 @@ def choose_dial(
 
 
 def _p_value(flips, n, max_nfr):
-    "How probable so few flips are at the limit."
+    """How probable so few flips are at the limit."""
     from scipy.special import bdtr
+
     return float(bdtr(flips, n, max_nfr))
 
 
 def _of_answers(old, given, *claim):
-    "The certificate of some answers."
+    """The certificate of some answers."""
     old, given = align(old, given, absent_classes=True)
     return _certificate(old.correct, given.correct, old.prediction == given.prediction, *claim)

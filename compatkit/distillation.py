@@ -16,9 +16,9 @@ import torch
 from torch.nn import functional as F
 
 # %% ../nbs/distillation.ipynb #63af2430
-from .data import Task
-from .models import RESNETS, model_folder
-from .training import Recipe, Treatment, check_old_logits
+from .training.tasks import Task
+from .training.models import RESNETS, model_folder
+from .training.loop import Recipe, Treatment, check_old_logits
 
 # %% ../nbs/distillation.ipynb #3673a974
 def old_label(
@@ -30,7 +30,9 @@ def old_label(
     if old_classes is None:
         return label
     column = torch.full((max(max(old_classes), int(label.max())) + 1,), -1, device=label.device)
-    column[torch.tensor(old_classes, device=label.device)] = torch.arange(width, device=label.device)
+    column[torch.tensor(old_classes, device=label.device)] = torch.arange(
+        width, device=label.device
+    )
     return column[label]
 
 # %% ../nbs/distillation.ipynb #0f3c0b7e
@@ -45,7 +47,9 @@ def shared_columns(
     if old_classes is None:
         return logits
     if len(set(old_classes)) < width or not all(0 <= one < logits.shape[1] for one in old_classes):
-        raise ValueError(f"old_classes {old_classes} must name {width} different classes below {logits.shape[1]}")
+        raise ValueError(
+            f"old_classes {old_classes} must name {width} different classes below {logits.shape[1]}"
+        )
     return logits[:, list(old_classes)]
 
 # %% ../nbs/distillation.ipynb #97d77bbb
@@ -67,7 +71,8 @@ class DynamicDistillation(Treatment):
         self,
         weight: float = 1.0,  # λ, at least 0
         temperature: float = 1.0,  # T, above 0
-        old_classes: tuple | None = None,  # the new index of each old column, where the old model knows fewer classes
+        old_classes: tuple
+        | None = None,  # the new index of each old column, where the old model knows fewer classes
     ):
         if weight < 0:
             raise ValueError(f"weight is {weight}; it must be at least 0")
@@ -93,8 +98,15 @@ class DynamicDistillation(Treatment):
 # %% ../nbs/distillation.ipynb #263c79df
 def _number(name: str, value, above: bool = False) -> float:
     """A finite number of at least 0 (or above 0); ValueError names it otherwise."""
-    if not (isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and (value > 0 if above else value >= 0)):
-        raise ValueError(f"{name} is {value!r}; it must be a finite number {'above' if above else 'of at least'} 0")
+    if not (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and (value > 0 if above else value >= 0)
+    ):
+        raise ValueError(
+            f"{name} is {value!r}; it must be a finite number {'above' if above else 'of at least'} 0"
+        )
     return value
 
 
@@ -122,8 +134,13 @@ class _FilteredDistance(Treatment):
     def loss(self, logits, label, old_logits):
         """Cross-entropy plus λ · mean(F · D); a scalar. ValueError for old logits that do not fit."""
         with torch.autocast(logits.device.type, enabled=False):
-            shared, old_logits = shared_columns(logits, old_logits, self.old_classes).float(), old_logits.float()
-            pull = self.filters(old_right(old_logits, label, self.old_classes)) * self.distances(logits.float(), label, shared, old_logits)
+            shared, old_logits = (
+                shared_columns(logits, old_logits, self.old_classes).float(),
+                old_logits.float(),
+            )
+            pull = self.filters(old_right(old_logits, label, self.old_classes)) * self.distances(
+                logits.float(), label, shared, old_logits
+            )
             return super().loss(logits, label) + self.weight * pull.mean()
 
 # %% ../nbs/distillation.ipynb #760b3e44
@@ -133,7 +150,8 @@ class NaiveReweighting(_FilteredDistance):
     def __init__(
         self,
         weight: float = 1.0,  # λ, at least 0
-        old_classes: tuple | None = None,  # the new index of each old column, where the old model knows fewer classes
+        old_classes: tuple
+        | None = None,  # the new index of each old column, where the old model knows fewer classes
     ):
         super().__init__(weight, old_classes)
 
@@ -160,9 +178,13 @@ class FocalDistillation(_FilteredDistance):
         temperature: float = 100.0,  # τ, above 0, of "kl"
         weight: float = 1.0,  # λ, at least 0
         over_classes: str = "sum",  # of "logits": PCT's equation 9, or "mean": C times smaller
-        old_classes: tuple | None = None,  # the new index of each old column, where the old model knows fewer classes
+        old_classes: tuple
+        | None = None,  # the new index of each old column, where the old model knows fewer classes
     ):
-        for name, value, valid in (("distance", distance, DISTANCES), ("over_classes", over_classes, OVER_CLASSES)):
+        for name, value, valid in (
+            ("distance", distance, DISTANCES),
+            ("over_classes", over_classes, OVER_CLASSES),
+        ):
             if value not in valid:
                 raise ValueError(f"{name} is {value!r}; valid are {' and '.join(map(repr, valid))}")
         super().__init__(weight, old_classes)
@@ -182,7 +204,9 @@ class FocalDistillation(_FilteredDistance):
         """FD-LM's or FD-KL's, over the old model's classes."""
         if self.distance == "kl":
             return divergence(shared, old_logits, self.temperature)
-        return logit_distance(shared, old_logits) / (shared.shape[1] if self.over_classes == "mean" else 1)
+        return logit_distance(shared, old_logits) / (
+            shared.shape[1] if self.over_classes == "mean" else 1
+        )
 
 # %% ../nbs/distillation.ipynb #bf5cee08
 def divergence(
@@ -191,7 +215,10 @@ def divergence(
     temperature: float,  # τ
 ):
     """(N,): τ² · KL(p_o ‖ p_n) at temperature τ."""
-    cooled, target = (logits / temperature).log_softmax(1), (old_logits / temperature).log_softmax(1)
+    cooled, target = (
+        (logits / temperature).log_softmax(1),
+        (old_logits / temperature).log_softmax(1),
+    )
     return temperature**2 * F.kl_div(cooled, target, reduction="none", log_target=True).sum(1)
 
 
@@ -209,12 +236,16 @@ class LogitDifferenceInhibition(_FilteredDistance):
     def __init__(
         self,
         weight: float = 1.0,  # λ, at least 0
-        top: int | None = None,  # k, at least 1: how many of the reference's highest classes; None: all
-        old_classes: tuple | None = None,  # the new index of each column of the reference, where it knows fewer classes
+        top: int
+        | None = None,  # k, at least 1: how many of the reference's highest classes; None: all
+        old_classes: tuple
+        | None = None,  # the new index of each column of the reference, where it knows fewer classes
     ):
         super().__init__(weight, old_classes)
         if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 1):
-            raise ValueError(f"top is {top!r}; it must be a whole number of at least 1, or None for all classes")
+            raise ValueError(
+                f"top is {top!r}; it must be a whole number of at least 1, or None for all classes"
+            )
         self.top = top
 
     def trains_with(self) -> tuple:
@@ -226,7 +257,9 @@ class LogitDifferenceInhibition(_FilteredDistance):
         if self.top is None:
             return logit_distance(shared, old_logits)
         if self.top > old_logits.shape[1]:
-            raise ValueError(f"top is {self.top}, and the reference knows {old_logits.shape[1]} classes only")
+            raise ValueError(
+                f"top is {self.top}, and the reference knows {old_logits.shape[1]} classes only"
+            )
         highest = old_logits.topk(self.top).indices
         return logit_distance(shared.gather(1, highest), old_logits.gather(1, highest))
 
@@ -252,15 +285,29 @@ def architectures(
 ) -> tuple[Recipe, Recipe]:
     """(smaller, larger) recipes of one kind; FileNotFoundError names the weights that are missing."""
     if not task.image_field:
-        small = Recipe(layers=1, precision="float32", max_steps=max_steps, **_LEARNING["smoke text" if scale == "smoke" else "mini text"])
+        small = Recipe(
+            layers=1,
+            precision="float32",
+            max_steps=max_steps,
+            **_LEARNING["smoke text" if scale == "smoke" else "mini text"],
+        )
         return small, replace(small, **_LARGER["small"])
     if scale == "paper":
         given = _LEARNING["paper images"] | {"max_steps": max_steps}
         if pretrained:
-            return tuple(Recipe("image", name, str(model_folder(name)), **given) for name in HUB_RESNETS.values())
+            return tuple(
+                Recipe("image", name, str(model_folder(name)), **given)
+                for name in HUB_RESNETS.values()
+            )
         return tuple(Recipe("resnet", **RESNETS[name], **given) for name in RESNETS)
     kind = f"{scale} {'digits' if (scale, task.name) == ('mini', 'digits') else 'images'}"
-    precision = "auto" if kind == "mini images" else "float32"  # convolutions take half the time in bfloat16, also on a CPU
+    precision = (
+        "auto" if kind == "mini images" else "float32"
+    )  # convolutions take half the time in bfloat16, also on a CPU
     small = Recipe("resnet", precision=precision, max_steps=max_steps, **_LEARNING[kind])
-    larger = dict(widths=tuple(2 * one for one in small.widths)) if kind != "mini images" else _LARGER["resnet"]
+    larger = (
+        dict(widths=tuple(2 * one for one in small.widths))
+        if kind != "mini images"
+        else _LARGER["resnet"]
+    )
     return small, replace(small, **larger)

@@ -17,14 +17,16 @@ from .predictions import Predictions, align, log_softmax, mean_logits, softmax
 
 # %% ../nbs/ensembles.ipynb #a4dd762d
 def _joined(
-    members, # Predictions on the same examples
+    members,  # Predictions on the same examples
 ):
-    "The members in the first one's order, over the union of their classes. Raises ValueError as `align` does."
+    """The members in the first one's order, over the union of their classes. Raises ValueError as `align` does."""
     members = list(members)
     if not members:
         raise ValueError("an ensemble needs at least one member, the list is empty")
     if isinstance(members[0], str) or not all(isinstance(m, Predictions) for m in members):
-        raise ValueError(f"members must be Predictions, not {type(members[0]).__name__}: load files with Predictions.load")
+        raise ValueError(
+            f"members must be Predictions, not {type(members[0]).__name__}: load files with Predictions.load"
+        )
     first = align(members[0], members[0])[0]
     for member in members[1:]:
         first = align(first, member, absent_classes=True)[0]
@@ -32,9 +34,9 @@ def _joined(
 
 # %% ../nbs/ensembles.ipynb #c6bd1eb7
 def _as_columns(
-    members, # Predictions, joined
+    members,  # Predictions, joined
 ):
-    "The members' answers as numbers 0 ... C - 1, shape (L, N), and the C answers that these stand for."
+    """The members' answers as numbers 0 ... C - 1, shape (L, N), and the C answers that these stand for."""
     answers = np.stack([member.require("prediction") for member in members])
     first = members[0]
     if first.classes is None and first.logits is None:
@@ -50,15 +52,17 @@ def _as_columns(
         columns = np.where(names[columns] == answers, columns, -1)
     outside = ((columns < 0) | (columns >= width)).any(axis=0)
     if outside.any():
-        raise ValueError(f"answers outside the {width} classes for ids {first.id[outside][:3].tolist()}: "
-                         "the answers and the class names come from different models")
+        raise ValueError(
+            f"answers outside the {width} classes for ids {first.id[outside][:3].tolist()}: "
+            "the answers and the class names come from different models"
+        )
     return columns.astype(np.int64), names
 
 
 def majority_vote(
-    members, # Predictions of the voters on the same examples
+    members,  # Predictions of the voters on the same examples
 ):
-    "The answer that most members give. Ties: summed probability; without logits the lowest class."
+    """The answer that most members give. Ties: summed probability; without logits the lowest class."""
     members = _joined(members)
     columns, names = _as_columns(members)
     rows = np.arange(columns.shape[1])
@@ -68,9 +72,9 @@ def majority_vote(
     tied = votes == votes.max(axis=1, keepdims=True)
     if all(member.logits is not None for member in members):
         strength = sum(softmax(member.logits.astype(np.float64)) for member in members)
-        winner = np.where(tied, strength, -1.).argmax(axis=1)
+        winner = np.where(tied, strength, -1.0).argmax(axis=1)
     else:
-        winner = tied.argmax(axis=1) # the first, so the lowest
+        winner = tied.argmax(axis=1)  # the first, so the lowest
     first = members[0]
     return Predictions(first.id, first.label, names[winner], classes=first.classes)
 
@@ -80,27 +84,35 @@ MemberWindows.__doc__ = "The numbers of the members of each vote; how many two n
 
 
 def member_windows(
-    count,   # members there are
-    size,    # voters in each vote
-    repeats, # votes wanted
+    count,  # members there are
+    size,  # voters in each vote
+    repeats,  # votes wanted
 ):
-    "Which members each repeated vote asks, how many two neighbours share, and a sentence. Raises ValueError for too few members."
+    """Which members each repeated vote asks, how many two neighbours share, and a sentence. Raises ValueError for too few members."""
     if min(count, size, repeats) < 1:
-        raise ValueError(f"count, size and repeats must be at least 1, not {count}, {size}, {repeats}")
+        raise ValueError(
+            f"count, size and repeats must be at least 1, not {count}, {size}, {repeats}"
+        )
     if count < size + repeats - 1:
-        raise ValueError(f"{repeats} votes of {size} need {size + repeats - 1} members, there are {count}: "
-                         f"{max(0, count - size + 1)} votes are possible")
+        raise ValueError(
+            f"{repeats} votes of {size} need {size + repeats - 1} members, there are {count}: "
+            f"{max(0, count - size + 1)} votes are possible"
+        )
     windows = [tuple(range(r, r + size)) for r in range(repeats)]
     shared = size - 1 if repeats > 1 else 0
-    note = (f"{repeats} votes of {size} out of {size + repeats - 1} models; neighbouring votes share {shared} of them, "
-            "so the spread is smaller than among independent votes" if shared else f"{repeats} votes of {size}, no model shared")
+    note = (
+        f"{repeats} votes of {size} out of {size + repeats - 1} models; neighbouring votes share {shared} of them, "
+        "so the spread is smaller than among independent votes"
+        if shared
+        else f"{repeats} votes of {size}, no model shared"
+    )
     return MemberWindows(windows, shared, note)
 
 # %% ../nbs/ensembles.ipynb #f17ec74c
 def average_logits(
-    members, # Predictions with logits on the same examples
+    members,  # Predictions with logits on the same examples
 ):
-    "The mean of the members' logits over the union of their classes."
+    """The mean of the members' logits over the union of their classes."""
     return mean_logits(_joined(members))
 
 # %% ../nbs/ensembles.ipynb #ccb18b22
@@ -108,21 +120,23 @@ SPACES = ("probability", "logit")
 
 
 def _known_space(space):
-    "The space. Raises ValueError for another word."
+    """The space. Raises ValueError for another word."""
     if space not in SPACES:
         raise ValueError(f"no space is called {space!r}: choose {' or '.join(SPACES)}")
     return space
 
 
 def most_central(
-    members,             # Predictions with logits on the same examples
-    space="probability", # or "logit", where members of another scale lie far out
+    members,  # Predictions with logits on the same examples
+    space="probability",  # or "logit", where members of another scale lie far out
 ):
-    "Index of the member that lies nearest to all the others (Xie et al. 2021); the first on a tie."
+    """Index of the member that lies nearest to all the others (Xie et al. 2021); the first on a tie."""
     members = _joined(members)
     place = softmax if _known_space(space) == "probability" else (lambda logits: logits)
     mean = sum(place(m.require("logits").astype(np.float64)) for m in members) / len(members)
-    distances = [np.square(place(m.logits.astype(np.float64)) - mean).sum(axis=1).mean() for m in members]
+    distances = [
+        np.square(place(m.logits.astype(np.float64)) - mean).sum(axis=1).mean() for m in members
+    ]
     return int(np.argmin(distances))
 
 # %% ../nbs/ensembles.ipynb #d8946c9c
@@ -130,39 +144,48 @@ UNCERTAINTIES = ("entropy", "disagreement")
 
 
 def uncertainty(
-    members,           # Predictions with logits on the same examples
-    measure="entropy", # of the averaged probabilities; or "disagreement", its second part
+    members,  # Predictions with logits on the same examples
+    measure="entropy",  # of the averaged probabilities; or "disagreement", its second part
 ):
-    "(N,) in nats, in the first member's order, from 0 to log C. Raises ValueError for another measure or members without logits."
+    """(N,) in nats, in the first member's order, from 0 to log C. Raises ValueError for another measure or members without logits."""
     if measure not in UNCERTAINTIES:
-        raise ValueError(f"no uncertainty is called {measure!r}: choose {' or '.join(UNCERTAINTIES)}")
+        raise ValueError(
+            f"no uncertainty is called {measure!r}: choose {' or '.join(UNCERTAINTIES)}"
+        )
     logs = [log_softmax(m.require("logits").astype(np.float64)) for m in _joined(members)]
     mean = np.logaddexp.reduce(logs) - np.log(len(logs))
     entropy = lambda log: -(np.exp(log) * log).sum(axis=1)
     whole = entropy(mean)
-    return np.maximum(whole if measure == "entropy" else whole - np.mean([entropy(log) for log in logs], axis=0), 0)
+    return np.maximum(
+        whole if measure == "entropy" else whole - np.mean([entropy(log) for log in logs], axis=0),
+        0,
+    )
 
 # %% ../nbs/ensembles.ipynb #27c3bb92
 def _weight(weight, count):
-    "The weight as a number or a column (N, 1). Raises ValueError outside [0, 1]."
+    """The weight as a number or a column (N, 1). Raises ValueError outside [0, 1]."""
     weight = np.asarray(weight, dtype=np.float64)
     if weight.ndim > 1 or (weight.ndim == 1 and len(weight) != count):
-        raise ValueError(f"the weight must be one number or one per example ({count}), not of shape {weight.shape}")
+        raise ValueError(
+            f"the weight must be one number or one per example ({count}), not of shape {weight.shape}"
+        )
     if not ((weight >= 0) & (weight <= 1)).all():
-        raise ValueError("the weight of the new model must lie between 0 and 1: 0 is the old model, 1 the new one")
+        raise ValueError(
+            "the weight of the new model must lie between 0 and 1: 0 is the old model, 1 the new one"
+        )
     return weight[:, None] if weight.ndim else weight
 
 
 def _mixed(old, new, weight, space):
-    "Logits of the mixture; `old` and `new` are log probabilities or logits, (N, C)."
+    """Logits of the mixture; `old` and `new` are log probabilities or logits, (N, C)."""
     if space == "logit":
         return (1 - weight) * old + weight * new
-    with np.errstate(divide="ignore"): # log 0 is minus infinity, which adds nothing
+    with np.errstate(divide="ignore"):  # log 0 is minus infinity, which adds nothing
         return np.logaddexp(np.log1p(-weight) + old, np.log(weight) + new)
 
 
 def _ready(old, new, space):
-    "Both joined, and their log probabilities (or logits) in double precision."
+    """Both joined, and their log probabilities (or logits) in double precision."""
     _known_space(space)
     old.require("logits"), new.require("logits")
     old, new = align(old, new, absent_classes=True)
@@ -171,12 +194,12 @@ def _ready(old, new, space):
 
 
 def mix(
-    old,                 # Predictions with logits of the model in use
-    new,                 # those of its successor on the same examples
-    weight,              # of the NEW model: a number in [0, 1], or (N,) in the order of `old`
-    space="probability", # or "logit"
+    old,  # Predictions with logits of the model in use
+    new,  # those of its successor on the same examples
+    weight,  # of the NEW model: a number in [0, 1], or (N,) in the order of `old`
+    space="probability",  # or "logit"
 ):
-    "The weighted average of two models' probabilities or logits; its logits are float64. Raises ValueError for a bad weight or space."
+    """The weighted average of two models' probabilities or logits; its logits are float64. Raises ValueError for a bad weight or space."""
     old, new, (first, second) = _ready(old, new, space)
     logits = _mixed(first, second, _weight(weight, len(old)), space)
     return Predictions(old.id, old.label, logits=logits, classes=old.classes)
@@ -187,12 +210,12 @@ MixingCurve.__doc__ = "(W,) arrays over W weights of the new model; agreement is
 
 
 def mixing_curve(
-    old,                 # Predictions with logits and labels
-    new,                 # the same examples
-    weights=np.linspace(0, 1, 21), # of the NEW model
-    space="probability", # or "logit"
+    old,  # Predictions with logits and labels
+    new,  # the same examples
+    weights=np.linspace(0, 1, 21),  # of the NEW model
+    space="probability",  # or "logit"
 ):
-    "Accuracy, NFR, PFR and share answered as the old model for each weight: a named tuple of arrays."
+    """Accuracy, NFR, PFR and share answered as the old model for each weight: a named tuple of arrays."""
     old, new, (first, second) = _ready(old, new, space)
     label, before, after = (old.require("label"), old.require("prediction"), second.argmax(axis=1))
     weights = np.atleast_1d(np.asarray(weights, dtype=np.float64))
@@ -213,20 +236,30 @@ WeightChoice.__doc__ = "The weight (None if none qualifies), its means over seed
 
 
 def choose_weight(
-    old,                 # Predictions of the old models on the selection split, one per seed (or a single one)
-    new,                 # of the new models, paired with the old ones by place in the list
-    untreated=None,      # the models to be on a par with; by default `new`
-    weights=(.5, .6, .7, .8, .9), # of the NEW model
-    space="probability", # or "logit"
+    old,  # Predictions of the old models on the selection split, one per seed (or a single one)
+    new,  # of the new models, paired with the old ones by place in the list
+    untreated=None,  # the models to be on a par with; by default `new`
+    weights=(0.5, 0.6, 0.7, 0.8, 0.9),  # of the NEW model
+    space="probability",  # or "logit"
 ):
-    "The weight with the lowest NFR whose accuracy is on a par; None if none is. Raises ValueError for lists of unequal length."
-    old, new, untreated = ([group] if isinstance(group, Predictions) else list(group) for group in (old, new, untreated or new))
+    """The weight with the lowest NFR whose accuracy is on a par; None if none is. Raises ValueError for lists of unequal length."""
+    old, new, untreated = (
+        [group] if isinstance(group, Predictions) else list(group)
+        for group in (old, new, untreated or new)
+    )
     if len(old) != len(new) or not new or not untreated:
-        raise ValueError(f"{len(old)} old and {len(new)} new models: each new one needs the old one of its seed")
+        raise ValueError(
+            f"{len(old)} old and {len(new)} new models: each new one needs the old one of its seed"
+        )
     curves = [mixing_curve(o, n, weights, space) for o, n in zip(old, new)]
-    accuracy, nfr = (np.mean([getattr(c, field) for c in curves], axis=0) for field in ("accuracy", "nfr"))
+    accuracy, nfr = (
+        np.mean([getattr(c, field) for c in curves], axis=0) for field in ("accuracy", "nfr")
+    )
     reference = float(np.mean([u.correct.mean() for u in untreated]))
-    tried = [(float(w), float(a), float(f), on_par(a, reference, len(untreated[0]))) for w, a, f in zip(curves[0].weight, accuracy, nfr)]
+    tried = [
+        (float(w), float(a), float(f), on_par(a, reference, len(untreated[0])))
+        for w, a, f in zip(curves[0].weight, accuracy, nfr)
+    ]
     best = lowest_nfr(accuracy, nfr, reference, len(untreated[0]))
     chosen = (None, float("nan"), float("nan")) if best is None else tried[best][:3]
     return WeightChoice(*chosen, reference, tried)
@@ -239,15 +272,26 @@ SizeCurve.__doc__ = "(S,) sizes and numbers of groups; each measure is (S, 2): m
 def size_curve(
     olds,  # Predictions with logits and labels of the old models
     news,  # of the new models on the same examples
-    sizes, # members of an ensemble, each at least 1
+    sizes,  # members of an ensemble, each at least 1
 ):
-    "For each size the measures between averages of old and of new members: (mean, standard deviation) over groups. ValueError for too few members."
+    """For each size the measures between averages of old and of new members: (mean, standard deviation) over groups. ValueError for too few members."""
     counted = []
     for size in sizes:
         groups = min(len(olds), len(news)) // size if size >= 1 else 0
         if not groups:
-            raise ValueError(f"an ensemble of {size} on both sides needs {max(size, 1)} old and new models, there are {len(olds)} and {len(news)}")
-        means = [[average_logits(side[g * size:(g + 1) * size]) for g in range(groups)] for side in (olds, news)]
+            raise ValueError(
+                f"an ensemble of {size} on both sides needs {max(size, 1)} old and new models, there are {len(olds)} and {len(news)}"
+            )
+        means = [
+            [average_logits(side[g * size : (g + 1) * size]) for g in range(groups)]
+            for side in (olds, news)
+        ]
         counted.append([FlipCounts.between(old, new) for old, new in zip(*means)])
-    over = lambda name: np.array([over_seeds([getattr(one, name) for one in group])[:2] for group in counted])
-    return SizeCurve(np.array(sizes), np.array([len(group) for group in counted]), *map(over, SizeCurve._fields[2:]))
+    over = lambda name: np.array(
+        [over_seeds([getattr(one, name) for one in group])[:2] for group in counted]
+    )
+    return SizeCurve(
+        np.array(sizes),
+        np.array([len(group) for group in counted]),
+        *map(over, SizeCurve._fields[2:]),
+    )

@@ -16,15 +16,32 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForImageClassification,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.utils import ModelOutput
 
 # %% ../nbs/gated_fusion.ipynb #569421e7
-from .data import Task
-from .models import last_linear, quiet_loading
+from .training.tasks import Task
+from .training.models import last_linear, quiet_loading
 from .predictions import Predictions
-from .runs import Run, run_once
-from .training import Recipe, Treatment, build, check_old_logits, encoded, fine_tune, identity, load_weights, outputs, save_weights
+from .experiments.runs import Run, run_once
+from compatkit.training.loop import (
+    Recipe,
+    Treatment,
+    build,
+    check_old_logits,
+    encoded,
+    fine_tune,
+    identity,
+    load_weights,
+    outputs,
+    save_weights,
+)
 
 # %% ../nbs/gated_fusion.ipynb #9f371d33
 class Gate(nn.Sequential):
@@ -32,7 +49,12 @@ class Gate(nn.Sequential):
 
     def __init__(self, width: int, hidden: int = 64, dropout: float = 0.1):
         super().__init__(
-            nn.Dropout(dropout), nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, 1)
+            nn.Dropout(dropout),
+            nn.Linear(width, hidden),
+            nn.LayerNorm(hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, 1),
         )
 
     def forward(self, embedding):
@@ -45,11 +67,27 @@ class GatedFusionConfig(PreTrainedConfig):
 
     model_type = "gated_fusion"
 
-    def __init__(self, new: dict | None = None, old_temperature: float = 1.0, gate_hidden: int = 64, gate_dropout: float = 0.1, **options):
+    def __init__(
+        self,
+        new: dict | None = None,
+        old_temperature: float = 1.0,
+        gate_hidden: int = 64,
+        gate_dropout: float = 0.1,
+        **options,
+    ):
         if new:  # where the new model lay on this machine is no part of it
             new = {name: value for name, value in new.items() if name != "_name_or_path"}
-        self.new, self.old_temperature, self.gate_hidden, self.gate_dropout = new, old_temperature, gate_hidden, gate_dropout
-        names = {"id2label": new["id2label"], "label2id": new["label2id"]} if new and "id2label" in new else {}
+        self.new, self.old_temperature, self.gate_hidden, self.gate_dropout = (
+            new,
+            old_temperature,
+            gate_hidden,
+            gate_dropout,
+        )
+        names = (
+            {"id2label": new["id2label"], "label2id": new["label2id"]}
+            if new and "id2label" in new
+            else {}
+        )
         super().__init__(**(names | options))
 
 # %% ../nbs/gated_fusion.ipynb #13c3abfc
@@ -107,7 +145,9 @@ class GatedFusion(PreTrainedModel):
         """A fusion with an untrained gate around a model. ValueError if the temperature is not above 0."""
         if not temperature > 0:
             raise ValueError(f"temperature is {temperature}; it must be above 0")
-        config = GatedFusionConfig(new.config.to_dict(), float(temperature), gate_hidden, gate_dropout)
+        config = GatedFusionConfig(
+            new.config.to_dict(), float(temperature), gate_hidden, gate_dropout
+        )
         return cls(config, new)
 
     def _init_weights(self, module):
@@ -116,7 +156,9 @@ class GatedFusion(PreTrainedModel):
     def forward(self, old_logits=None, labels=None, **inputs):
         """Fuse. `old_logits` (N, C) or None; inputs are the new model's. ValueError for old logits that do not fit."""
         kept = []
-        with_hook = last_linear(self.new).register_forward_pre_hook(lambda layer, given: kept.append(given[0].detach()))
+        with_hook = last_linear(self.new).register_forward_pre_hook(
+            lambda layer, given: kept.append(given[0].detach())
+        )
         try:
             new_logits = self.new(**inputs).logits
         finally:
@@ -136,11 +178,21 @@ class GatedFusion(PreTrainedModel):
         told = options.pop("output_loading_info", False)
         with quiet_loading():
             model, report = super().from_pretrained(
-                folder, *arguments, **(options | {"output_loading_info": True, "ignore_mismatched_sizes": True})
+                folder,
+                *arguments,
+                **(options | {"output_loading_info": True, "ignore_mismatched_sizes": True}),
             )
-        wrong = sorted([*report["missing_keys"], *report["unexpected_keys"], *(name for name, *_ in report["mismatched_keys"])])
+        wrong = sorted(
+            [
+                *report["missing_keys"],
+                *report["unexpected_keys"],
+                *(name for name, *_ in report["mismatched_keys"]),
+            ]
+        )
         if wrong:
-            raise ValueError(f"the checkpoint {Path(folder).name} does not fit its own config.json: {wrong[:3]}, {len(wrong)} in all")
+            raise ValueError(
+                f"the checkpoint {Path(folder).name} does not fit its own config.json: {wrong[:3]}, {len(wrong)} in all"
+            )
         return (model, report) if told else model
 
 # %% ../nbs/gated_fusion.ipynb #950cc5fe
@@ -183,7 +235,9 @@ class GateSetting:
     """One point of the paper's grid."""
 
     drop_gate: float = 0.5  # D: 0.4 to 0.8 in the paper
-    temperature: float | str = 1.0  # T: 1 to 1.6 in the paper, or "fit": of the old logits on the selection split
+    temperature: float | str = (
+        1.0  # T: 1 to 1.6 in the paper, or "fit": of the old logits on the selection split
+    )
     learning_rate: float = 3e-5  # lr2: 5e-7 to 3e-5 in the paper
 
 # %% ../nbs/gated_fusion.ipynb #3a9c2fa4
@@ -204,7 +258,8 @@ def fuse_once(
     setting: GateSetting,
     old: Run,  # with predictions on selection and test
     new: Run,  # the untreated run, with weights kept after epoch N − 1
-    old_train: Run | None = None,  # old logits on the training split, such as out-of-fold ones; by default the old run's
+    old_train: Run
+    | None = None,  # old logits on the training split, such as out-of-fold ones; by default the old run's
     home=None,
 ) -> Run:
     """The run of gated fusion for one setting: the last epoch from the untreated run's checkpoint, then predictions.
@@ -226,10 +281,24 @@ def fuse_once(
         )  # fmt: skip
         save_weights(trained.model, folder / "model.safetensors")
         data = {split: encoded(recipe, task, tokenizer, split) for split in ("selection", "test")}
-        return {"history": trained.history, "temperature": temperature} | _keep_answers(trained.model, data, old, folder)
+        return {"history": trained.history, "temperature": temperature} | _keep_answers(
+            trained.model, data, old, folder
+        )
 
     parents = (old, new, old_train)
-    return run_once(identity("gated_fusion", task, recipe, seed, treatment, parents, learning_rate=setting.learning_rate), compute, home)
+    return run_once(
+        identity(
+            "gated_fusion",
+            task,
+            recipe,
+            seed,
+            treatment,
+            parents,
+            learning_rate=setting.learning_rate,
+        ),
+        compute,
+        home,
+    )
 
 # %% ../nbs/gated_fusion.ipynb #05e390b5
 def _keep_answers(model, data: dict, old: Run, folder: Path) -> dict:
@@ -246,9 +315,18 @@ def _keep_answers(model, data: dict, old: Run, folder: Path) -> dict:
         fused.save(folder / f"predictions-{split}.parquet")
         alone.save(folder / f"predictions-{split}-alone.parquet")
         if split == "test":
-            save_file({"embedding": np.ascontiguousarray(found["embedding"])}, str(folder / "embedding-test.safetensors"))
-        results["accuracy"] |= {split: float(fused.correct.mean()), f"{split}-alone": float(alone.correct.mean())}
-        results["gate"][split] = {"mean": float(found["gate"].mean()), "std": float(found["gate"].std())}
+            save_file(
+                {"embedding": np.ascontiguousarray(found["embedding"])},
+                str(folder / "embedding-test.safetensors"),
+            )
+        results["accuracy"] |= {
+            split: float(fused.correct.mean()),
+            f"{split}-alone": float(alone.correct.mean()),
+        }
+        results["gate"][split] = {
+            "mean": float(found["gate"].mean()),
+            "std": float(found["gate"].std()),
+        }
     return results
 
 # %% ../nbs/gated_fusion.ipynb #9470505e
@@ -258,7 +336,9 @@ class OldLogitsCache:
     def __init__(self):
         self._row = {}  # key → row
         self.centre = torch.zeros(0)  # (H,): the mean of the embeddings that were added first
-        self.embeddings = torch.empty(0, 0)  # (N, H) about the centre: far out, single precision loses what tells them apart
+        self.embeddings = torch.empty(
+            0, 0
+        )  # (N, H) about the centre: far out, single precision loses what tells them apart
         self.logits = torch.empty(0, 0)  # (N, C)
         self._half_norms = torch.empty(0)  # (N,): −‖E‖²/2, what the search adds
 
@@ -276,9 +356,13 @@ class OldLogitsCache:
         check_old_logits(logits, self.logits.shape[1] if len(self) else logits.shape[-1], len(keys))
         width = self.embeddings.shape[1] if len(self) else embeddings.shape[-1]
         if embeddings.shape != (len(keys), width) or not torch.isfinite(embeddings).all():
-            raise ValueError(f"embeddings have the shape {tuple(embeddings.shape)}; expected ({len(keys)}, {width}), all finite")
+            raise ValueError(
+                f"embeddings have the shape {tuple(embeddings.shape)}; expected ({len(keys)}, {width}), all finite"
+            )
         if wrong := [key for key in keys if not re.fullmatch("[0-9a-f]{64}", str(key))]:
-            raise ValueError(f"a key is a SHA-256 in 64 small hexadecimal digits, as data.example_key makes it, not {wrong[:3]}")
+            raise ValueError(
+                f"a key is a SHA-256 in 64 small hexadecimal digits, as data.example_key makes it, not {wrong[:3]}"
+            )
         known = [key for key in keys if key in self._row] or _repeated(keys)
         if known:
             raise ValueError(f"keys that are kept already or given twice: {known[:3]}")
@@ -305,7 +389,10 @@ class OldLogitsCache:
         if not len(self):
             raise ValueError("the cache is empty: add old logits first")
         embeddings = _own(embeddings)
-        if embeddings.shape != (len(keys), self.embeddings.shape[1]) or not torch.isfinite(embeddings).all():
+        if (
+            embeddings.shape != (len(keys), self.embeddings.shape[1])
+            or not torch.isfinite(embeddings).all()
+        ):
             expected = f"expected ({len(keys)}, {self.embeddings.shape[1]}), all finite"
             raise ValueError(f"embeddings have the shape {tuple(embeddings.shape)}, {expected}")
         rows = torch.tensor([self._row.get(key, -1) for key in keys], dtype=torch.long)
@@ -332,7 +419,12 @@ class OldLogitsCache:
         from safetensors.torch import save_file
 
         keys = torch.tensor([list(bytes.fromhex(key)) for key in self._row], dtype=torch.uint8)
-        content = {"keys": keys, "centre": self.centre, "embeddings": self.embeddings.contiguous(), "logits": self.logits.contiguous()}
+        content = {
+            "keys": keys,
+            "centre": self.centre,
+            "embeddings": self.embeddings.contiguous(),
+            "logits": self.logits.contiguous(),
+        }
         Path(folder).mkdir(parents=True, exist_ok=True)
         save_file(content, str(Path(folder) / "old_logits_cache.safetensors"))
 
@@ -343,11 +435,17 @@ class OldLogitsCache:
 
         path = Path(folder) / "old_logits_cache.safetensors"
         if not path.is_file():
-            raise FileNotFoundError(f"no {path.name} in {folder}; write one with OldLogitsCache.save_pretrained")
+            raise FileNotFoundError(
+                f"no {path.name} in {folder}; write one with OldLogitsCache.save_pretrained"
+            )
         content, cache = load_file(str(path)), cls()
         if len(content["keys"]):
             cache.centre = content["centre"]
-            cache._append([bytes(key).hex() for key in content["keys"].tolist()], content["embeddings"], content["logits"])
+            cache._append(
+                [bytes(key).hex() for key in content["keys"].tolist()],
+                content["embeddings"],
+                content["logits"],
+            )
         return cache
 
 # %% ../nbs/gated_fusion.ipynb #0a6fc756

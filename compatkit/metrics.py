@@ -15,66 +15,86 @@ from operator import index
 
 import numpy as np
 
-from .binomial import at_least, share_for
+from .support.binomial import at_least, share_for
 from .predictions import align, log_softmax
 
 # %% ../nbs/metrics.ipynb #a4c18757
 def _answers(values, name):
-    "Values as an array of shape (N,): numbers, text, or objects that can be compared."
-    array = np.asarray(values) if hasattr(values, "__array__") else np.fromiter(values, dtype=object)
+    """Values as an array of shape (N,): numbers, text, or objects that can be compared."""
+    array = (
+        np.asarray(values) if hasattr(values, "__array__") else np.fromiter(values, dtype=object)
+    )
     if array.ndim != 1:
         raise ValueError(f"{name} must have one answer per example, not the shape {array.shape}")
     if array.dtype.kind == "O" and set(map(type, array)) in ({int}, {str}):
         array = np.array(array.tolist())
     if array.dtype.kind == "O":
-        _refuse_missing(np.array([v is None or (isinstance(v, float) and v != v) for v in array], dtype=bool), name)
+        _refuse_missing(
+            np.array([v is None or (isinstance(v, float) and v != v) for v in array], dtype=bool),
+            name,
+        )
     if array.dtype.kind == "f":
         _refuse_missing(np.isnan(array), name)
     return array
 
 
 def _refuse_missing(missing, name):
-    "Raises ValueError with the first positions where an answer is missing."
+    """Raises ValueError with the first positions where an answer is missing."""
     if missing.any():
         places = np.flatnonzero(missing)
-        raise ValueError(f"{name} has {len(places)} missing answers (None or NaN), the first at positions "
-                         f"{places[:3].tolist()}: fill them in or leave these examples out")
+        raise ValueError(
+            f"{name} has {len(places)} missing answers (None or NaN), the first at positions "
+            f"{places[:3].tolist()}: fill them in or leave these examples out"
+        )
 
 
 def _kinds(array):
-    "The kinds of answers that stand in an array: 'text', 'number', 'other'."
+    """The kinds of answers that stand in an array: 'text', 'number', 'other'."""
     if array.dtype.kind != "O":
         return {"text" if array.dtype.kind in "US" else "number"}
-    kind = lambda t: "text" if issubclass(t, str) else "number" if issubclass(t, (int, float, np.number)) else "other"
+    kind = lambda t: (
+        "text"
+        if issubclass(t, str)
+        else "number"
+        if issubclass(t, (int, float, np.number))
+        else "other"
+    )
     return {kind(t) for t in set(map(type, array))}
 
 
 def _same_examples(**given):
-    "The answers as arrays. Raises ValueError when they are empty, unequal in length, or mix text with numbers."
+    """The answers as arrays. Raises ValueError when they are empty, unequal in length, or mix text with numbers."""
     arrays = {name: _answers(values, name) for name, values in given.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"unequal lengths {lengths}: join the models by id with predictions.align first")
+        raise ValueError(
+            f"unequal lengths {lengths}: join the models by id with predictions.align first"
+        )
     if 0 in lengths.values():
         raise ValueError("there are no examples: nothing can be counted")
     kinds = {name: _kinds(array) for name, array in arrays.items()}
     if {"text", "number"} <= set().union(*kinds.values()):
-        shown = "; ".join(f"{name} holds {' and '.join(sorted(k))}, such as {arrays[name][:1].tolist()[0]!r}" for name, k in kinds.items())
-        raise ValueError(f"text and numbers are never equal ({shown}): write all answers as one kind")
+        shown = "; ".join(
+            f"{name} holds {' and '.join(sorted(k))}, such as {arrays[name][:1].tolist()[0]!r}"
+            for name, k in kinds.items()
+        )
+        raise ValueError(
+            f"text and numbers are never equal ({shown}): write all answers as one kind"
+        )
     return tuple(arrays.values())
 
 # %% ../nbs/metrics.ipynb #f0438226
-_BLOCK = 65_536 # examples at a time: the masks stay in the cache
+_BLOCK = 65_536  # examples at a time: the masks stay in the cache
 
 
 def _five_counts(label, old, new):
-    "The five counts of three arrays of one length."
+    """The five counts of three arrays of one length."""
     right_old = right_new = both_right = equal = 0
     masks = np.empty((2, min(_BLOCK, len(label))), dtype=bool)
     for start in range(0, len(label), _BLOCK):
         part = slice(start, start + _BLOCK)
         truth, before, after = label[part], old[part], new[part]
-        first, second = masks[:, :len(truth)]
+        first, second = masks[:, : len(truth)]
         np.equal(before, after, out=first)
         equal += np.count_nonzero(first)
         np.equal(truth, before, out=first)
@@ -83,15 +103,22 @@ def _five_counts(label, old, new):
         right_new += np.count_nonzero(second)
         both_right += np.count_nonzero(np.logical_and(first, second, out=first))
     negative, positive, same = right_old - both_right, right_new - both_right, equal - both_right
-    return both_right, negative, positive, same, len(label) - both_right - negative - positive - same
+    return (
+        both_right,
+        negative,
+        positive,
+        same,
+        len(label) - both_right - negative - positive - same,
+    )
 
 # %% ../nbs/metrics.ipynb #c0e3df53
 @dataclass(frozen=True)
 class FlipCounts:
-    "How many examples fall into each of the five groups; counts of shards add up. Raises ValueError for negative counts."
+    """How many examples fall into each of the five groups; counts of shards add up. Raises ValueError for negative counts."""
+
     both_right: int
-    negative: int             # the old model right, the new one wrong
-    positive: int             # the old model wrong, the new one right
+    negative: int  # the old model right, the new one wrong
+    positive: int  # the old model wrong, the new one right
     both_wrong_same: int
     both_wrong_different: int
 
@@ -99,16 +126,18 @@ class FlipCounts:
         for field in fields(self):
             object.__setattr__(self, field.name, index(getattr(self, field.name)))
             if getattr(self, field.name) < 0:
-                raise ValueError(f"{field.name} is {getattr(self, field.name)}: a count cannot be negative")
+                raise ValueError(
+                    f"{field.name} is {getattr(self, field.name)}: a count cannot be negative"
+                )
 
     @classmethod
     def of(cls, label, old, new):
-        "Counts answers given in the same order. Raises ValueError for empty, unequal, missing or mixed answers."
+        """Counts answers given in the same order. Raises ValueError for empty, unequal, missing or mixed answers."""
         return cls(*_five_counts(*_same_examples(label=label, old=old, new=new)))
 
     @classmethod
     def between(cls, old, new):
-        "Counts two Predictions, joined by id. Raises ValueError as `align` does."
+        """Counts two Predictions, joined by id. Raises ValueError as `align` does."""
         old, new = align(old, new)
         return cls.of(old.require("label"), old.require("prediction"), new.require("prediction"))
 
@@ -118,45 +147,75 @@ class FlipCounts:
         return FlipCounts(*(a + b for a, b in zip(self.counts, other.counts)))
 
     def __radd__(self, other):
-        return self if other == 0 else NotImplemented # so that sum() works
+        return self if other == 0 else NotImplemented  # so that sum() works
 
-    counts = property(lambda self: tuple(getattr(self, f.name) for f in fields(self)), doc="The five counts in order.")
+    counts = property(
+        lambda self: tuple(getattr(self, f.name) for f in fields(self)),
+        doc="The five counts in order.",
+    )
     n = property(lambda self: sum(self.counts), doc="Number of examples.")
     nfr = property(lambda self: self._value("nfr"), doc="Negative flip rate, PCT eq. 2.")
     pfr = property(lambda self: self._value("pfr"), doc="Positive flip rate.")
-    accuracy_old = property(lambda self: self._value("accuracy_old"), doc="Share that the old model answers right.")
-    accuracy_new = property(lambda self: self._value("accuracy_new"), doc="Share that the new model answers right.")
-    nfi = property(lambda self: self._value("nfi"), doc="Share of the new model's errors that are negative flips; 0 without errors.")
-    btc = property(lambda self: self._value("btc"), doc="Share of the old model's right answers that are kept.")
-    bec = property(lambda self: self._value("bec"), doc="Share of the new model's errors that the old one made too; 1 without errors.")
-    nfr_mc = property(lambda self: self._value("nfr_mc"), doc="Share where the new model is wrong and differs from the old.")
-    relative_nfr = property(lambda self: float(_relative_nfr(np.array(self.counts))), doc="PCT eq. 11; may exceed 1.")
+    accuracy_old = property(
+        lambda self: self._value("accuracy_old"), doc="Share that the old model answers right."
+    )
+    accuracy_new = property(
+        lambda self: self._value("accuracy_new"), doc="Share that the new model answers right."
+    )
+    nfi = property(
+        lambda self: self._value("nfi"),
+        doc="Share of the new model's errors that are negative flips; 0 without errors.",
+    )
+    btc = property(
+        lambda self: self._value("btc"), doc="Share of the old model's right answers that are kept."
+    )
+    bec = property(
+        lambda self: self._value("bec"),
+        doc="Share of the new model's errors that the old one made too; 1 without errors.",
+    )
+    nfr_mc = property(
+        lambda self: self._value("nfr_mc"),
+        doc="Share where the new model is wrong and differs from the old.",
+    )
+    relative_nfr = property(
+        lambda self: float(_relative_nfr(np.array(self.counts))), doc="PCT eq. 11; may exceed 1."
+    )
 
     def _value(self, name):
         part, whole = _share(self, name)
-        return part / whole if whole else {"nfi": 0., "bec": 1.}.get(name, nan) if self.n else nan
+        return part / whole if whole else {"nfi": 0.0, "bec": 1.0}.get(name, nan) if self.n else nan
 
     def mcnemar(self):
-        "Exact two-sided p: could the flips in both directions come from a fair coin?"
+        """Exact two-sided p: could the flips in both directions come from a fair coin?"""
         return _mcnemar(self.negative, self.positive)
 
     def interval(
         self,
-        name,      # a measure, for instance "nfr"
-        level=.95, # between 0 and 1
+        name,  # a measure, for instance "nfr"
+        level=0.95,  # between 0 and 1
     ):
-        "Lower and upper end. Clopper-Pearson, for relative NFR bootstrap; nan where the measure is. Raises ValueError for a wrong name."
+        """Lower and upper end. Clopper-Pearson, for relative NFR bootstrap; nan where the measure is. Raises ValueError for a wrong name."""
         return _interval(self, name, level)
 
     def _repr_html_(self):
         return _table(self)
 
 # %% ../nbs/metrics.ipynb #81b52e70
-MEASURES = ("accuracy_old", "accuracy_new", "nfr", "pfr", "relative_nfr", "nfi", "btc", "bec", "nfr_mc")
+MEASURES = (
+    "accuracy_old",
+    "accuracy_new",
+    "nfr",
+    "pfr",
+    "relative_nfr",
+    "nfi",
+    "btc",
+    "bec",
+    "nfr_mc",
+)
 
 
 def _share(counts, name):
-    "Numerator and denominator of a measure that is a share."
+    """Numerator and denominator of a measure that is a share."""
     right_old = counts.both_right + counts.negative
     right_new = counts.both_right + counts.positive
     wrong_new = counts.n - right_new
@@ -173,36 +232,44 @@ def _share(counts, name):
 
 
 def _relative_nfr(
-    counts, # (..., 5) counts, as integers or floats
+    counts,  # (..., 5) counts, as integers or floats
 ):
-    "NFR / ((1 - ER_old) * ER_new), PCT eq. 11; nan where the denominator is 0."
-    both, negative, positive, same, different = np.moveaxis(np.asarray(counts, dtype=np.float64), -1, 0)
+    """NFR / ((1 - ER_old) * ER_new), PCT eq. 11; nan where the denominator is 0."""
+    both, negative, positive, same, different = np.moveaxis(
+        np.asarray(counts, dtype=np.float64), -1, 0
+    )
     expected = (both + negative) * (negative + same + different)
     total = both + negative + positive + same + different
-    return np.divide(negative * total, expected, out=np.full_like(expected, nan), where=expected > 0)
+    return np.divide(
+        negative * total, expected, out=np.full_like(expected, nan), where=expected > 0
+    )
 
 # %% ../nbs/metrics.ipynb #f9b377a4
 def _mcnemar(negative, positive):
-    "Two-sided exact binomial p; 1 without flips."
-    return 1. if negative == positive else min(1., 2 * at_least(max(negative, positive), negative + positive, .5))
+    """Two-sided exact binomial p; 1 without flips."""
+    return (
+        1.0
+        if negative == positive
+        else min(1.0, 2 * at_least(max(negative, positive), negative + positive, 0.5))
+    )
 
 # %% ../nbs/metrics.ipynb #1ffa29b8
 def clopper_pearson(
-    part,      # hits, 0 to whole
-    whole,     # trials
-    level=.95, # between 0 and 1
+    part,  # hits, 0 to whole
+    whole,  # trials
+    level=0.95,  # between 0 and 1
 ):
-    "Lower and upper end of the exact binomial interval; (0, 1) without trials."
+    """Lower and upper end of the exact binomial interval; (0, 1) without trials."""
     if not 0 < level < 1:
         raise ValueError(f"the level must lie between 0 and 1, not {level}: write .95 for 95 %")
     part, whole, tail = index(part), index(whole), (1 - level) / 2
-    low = share_for(part, whole, tail) if part > 0 else 0.
-    high = 1 - share_for(whole - part, whole, tail) if part < whole else 1.
+    low = share_for(part, whole, tail) if part > 0 else 0.0
+    high = 1 - share_for(whole - part, whole, tail) if part < whole else 1.0
     return low, high
 
 
 def _interval(counts, name, level):
-    "The interval of one measure of FlipCounts."
+    """The interval of one measure of FlipCounts."""
     if name not in MEASURES:
         raise ValueError(f"no measure is called {name!r}: choose one of {', '.join(MEASURES)}")
     if isnan(getattr(counts, name)):
@@ -211,21 +278,39 @@ def _interval(counts, name, level):
         return clopper_pearson(*_share(counts, name), level)
     if not 0 < level < 1:
         raise ValueError(f"the level must lie between 0 and 1, not {level}: write .95 for 95 %")
-    draws = np.random.default_rng(0).multinomial(counts.n, np.array(counts.counts) / counts.n, size=2000)
+    draws = np.random.default_rng(0).multinomial(
+        counts.n, np.array(counts.counts) / counts.n, size=2000
+    )
     ends = np.nanquantile(_relative_nfr(draws), [(1 - level) / 2, (1 + level) / 2])
     return float(ends[0]), float(ends[1])
 
 # %% ../nbs/metrics.ipynb #32f51b49
 def _table(counts):
-    "HTML: the five counts, every measure with its 95 % interval, and McNemar's p."
-    names = ("accuracy, old", "accuracy, new", "NFR", "PFR", "relative NFR", "NFI", "BTC", "BEC", "NFR_mc")
+    """HTML: the five counts, every measure with its 95 % interval, and McNemar's p."""
+    names = (
+        "accuracy, old",
+        "accuracy, new",
+        "NFR",
+        "PFR",
+        "relative NFR",
+        "NFI",
+        "BTC",
+        "BEC",
+        "NFR_mc",
+    )
     rows = "".join(
         f"<tr><th style='text-align:left'>{shown}</th><td>{getattr(counts, name):.4f}</td><td>{low:.4f} – {high:.4f}</td></tr>"
-        for shown, name in zip(names, MEASURES) for low, high in [counts.interval(name)])
-    groups = ", ".join(f"{f.name.replace('_', ' ')} {getattr(counts, f.name):,}" for f in fields(counts))
-    return (f"<table><caption>{counts.n:,} examples: {groups}</caption>"
-            f"<tr><th style='text-align:left'>measure</th><th>value</th><th>95 % interval</th></tr>{rows}"
-            f"<tr><th style='text-align:left'>McNemar p</th><td>{counts.mcnemar():.4g}</td><td></td></tr></table>")
+        for shown, name in zip(names, MEASURES)
+        for low, high in [counts.interval(name)]
+    )
+    groups = ", ".join(
+        f"{f.name.replace('_', ' ')} {getattr(counts, f.name):,}" for f in fields(counts)
+    )
+    return (
+        f"<table><caption>{counts.n:,} examples: {groups}</caption>"
+        f"<tr><th style='text-align:left'>measure</th><th>value</th><th>95 % interval</th></tr>{rows}"
+        f"<tr><th style='text-align:left'>McNemar p</th><td>{counts.mcnemar():.4g}</td><td></td></tr></table>"
+    )
 
 # %% ../nbs/metrics.ipynb #ac36427a
 SmoothFlips = namedtuple("SmoothFlips", "pfr nfr gain regression")
@@ -233,71 +318,88 @@ SmoothFlips.__doc__ = "Shares of texts that improved and worsened; the mean size
 
 
 def smooth_flips(
-    old_score, # (N,) similarities of the old model's texts
-    new_score, # (N,) those of the new model, in the same order
+    old_score,  # (N,) similarities of the old model's texts
+    new_score,  # (N,) those of the new model, in the same order
 ):
-    "Shares of improved and worsened texts and the mean size of each (MUSCLE 3.2). Raises ValueError for nan or unequal lengths."
+    """Shares of improved and worsened texts and the mean size of each (MUSCLE 3.2). Raises ValueError for nan or unequal lengths."""
     old_score, new_score = _same_examples(old_score=old_score, new_score=new_score)
     difference = np.asarray(new_score, dtype=np.float64) - np.asarray(old_score, dtype=np.float64)
     better, worse = difference > 0, difference < 0
     return SmoothFlips(
-        float(better.mean()), float(worse.mean()),
+        float(better.mean()),
+        float(worse.mean()),
         float(difference[better].mean()) if better.any() else nan,
-        float(-difference[worse].mean()) if worse.any() else nan)
+        float(-difference[worse].mean()) if worse.any() else nan,
+    )
 
 # %% ../nbs/metrics.ipynb #c07b4088
 def _flip_masks(label, old, untreated, treated):
-    "Negative flips of the untreated and of the treated model as two masks."
-    label, old, untreated, treated = _same_examples(label=label, old=old, untreated=untreated, treated=treated)
+    """Negative flips of the untreated and of the treated model as two masks."""
+    label, old, untreated, treated = _same_examples(
+        label=label, old=old, untreated=untreated, treated=treated
+    )
     kept = label == old
     return kept & (label != untreated), kept & (label != treated)
 
 
 def fix_rate(
-    label,     # (N,) right answers
-    old,       # (N,) answers of the old model
-    untreated, # (N,) answers of the plainly upgraded model
-    treated,   # (N,) answers of the model with the method under test
+    label,  # (N,) right answers
+    old,  # (N,) answers of the old model
+    untreated,  # (N,) answers of the plainly upgraded model
+    treated,  # (N,) answers of the model with the method under test
 ):
-    "Share of the untreated upgrade's negative flips that the treatment mends; nan without flips (gated fusion 5.5)."
+    """Share of the untreated upgrade's negative flips that the treatment mends; nan without flips (gated fusion 5.5)."""
     before, after = _flip_masks(label, old, untreated, treated)
     return float((before & ~after).sum() / before.sum()) if before.any() else nan
 
 
 def new_fault_rate(label, old, untreated, treated):
-    "Negative flips that only the treated model makes, divided by the untreated upgrade's flips; nan without those."
+    """Negative flips that only the treated model makes, divided by the untreated upgrade's flips; nan without those."""
     before, after = _flip_masks(label, old, untreated, treated)
     return float((after & ~before).sum() / before.sum()) if before.any() else nan
 
 
 def agreement(
     first,  # (N,) answers
-    second, # (N,) answers in the same order
+    second,  # (N,) answers in the same order
 ):
-    "Share of examples with the same answer, for instance how much is answered as the old model."
+    """Share of examples with the same answer, for instance how much is answered as the old model."""
     first, second = _same_examples(first=first, second=second)
     return float(np.mean(first == second))
 
 # %% ../nbs/metrics.ipynb #ec27c65a
 def fit_temperature(
-    logits, # (N, C) finite
+    logits,  # (N, C) finite
     label,  # (N,) indices of the right classes
 ):
-    "The T in [.01, 100] for which softmax(logits / T) explains the labels best. Raises ValueError for bad logits or labels."
+    """The T in [.01, 100] for which softmax(logits / T) explains the labels best. Raises ValueError for bad logits or labels."""
     from scipy.optimize import minimize_scalar
+
     logits, label = np.asarray(logits, dtype=np.float64), _answers(label, "label")
     if logits.ndim != 2 or len(logits) != len(label) or logits.size == 0:
-        raise ValueError(f"logits of shape {logits.shape} do not fit {len(label)} labels: they must be (N, C)")
+        raise ValueError(
+            f"logits of shape {logits.shape} do not fit {len(label)} labels: they must be (N, C)"
+        )
     if not np.isfinite(logits).all():
-        raise ValueError(f"logits are not finite in rows {np.flatnonzero(~np.isfinite(logits).all(axis=1))[:3].tolist()}")
+        raise ValueError(
+            f"logits are not finite in rows {np.flatnonzero(~np.isfinite(logits).all(axis=1))[:3].tolist()}"
+        )
     if label.dtype.kind not in "iub":
         raise ValueError(f"labels must be class indices, not {label[:1].tolist()[0]!r}")
     outside = (label < 0) | (label >= logits.shape[1])
     if outside.any():
-        raise ValueError(f"labels {label[outside][:3].tolist()} lie outside the {logits.shape[1]} classes")
+        raise ValueError(
+            f"labels {label[outside][:3].tolist()} lie outside the {logits.shape[1]} classes"
+        )
     rows = np.arange(len(label))
     loss = lambda power: -log_softmax(logits * np.exp(-power))[rows, label].mean()
-    return float(np.exp(minimize_scalar(loss, bounds=np.log([.01, 100.]), method="bounded", options={"xatol": 1e-6}).x))
+    return float(
+        np.exp(
+            minimize_scalar(
+                loss, bounds=np.log([0.01, 100.0]), method="bounded", options={"xatol": 1e-6}
+            ).x
+        )
+    )
 
 # %% ../nbs/metrics.ipynb #b9b38983
 OverSeeds = namedtuple("OverSeeds", "mean std n")
@@ -305,87 +407,101 @@ OverSeeds.__doc__ = "Mean and standard deviation (divisor n - 1; nan for one see
 
 
 def over_seeds(
-    values, # one number per seed
+    values,  # one number per seed
 ):
-    "Mean, standard deviation (divisor n - 1; nan for one seed) and number of seeds. Raises ValueError for none."
+    """Mean, standard deviation (divisor n - 1; nan for one seed) and number of seeds. Raises ValueError for none."""
     values = np.asarray(list(values), dtype=np.float64)
     if values.ndim != 1 or not len(values):
         raise ValueError("over_seeds needs one number per seed, and at least one")
-    return OverSeeds(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else nan, len(values))
+    return OverSeeds(
+        float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else nan, len(values)
+    )
 
 
 def standard_error(
-    accuracy, # between 0 and 1
-    n,        # examples it was measured on
+    accuracy,  # between 0 and 1
+    n,  # examples it was measured on
 ):
-    "Binomial standard error of an accuracy."
+    """Binomial standard error of an accuracy."""
     if not (0 <= accuracy <= 1 and n > 0):
         raise ValueError(f"accuracy must lie in [0, 1] and n above 0, not {accuracy} and {n}")
     return sqrt(accuracy * (1 - accuracy) / n)
 
 
 def on_par(accuracy, reference, n):
-    "Whether accuracy is at most one standard error (of the reference, on n examples) below the reference."
+    """Whether accuracy is at most one standard error (of the reference, on n examples) below the reference."""
     return bool(accuracy >= reference - standard_error(reference, n))
 
 
 def lowest_nfr(
     accuracy,  # one per candidate, on the selection split
-    nfr,       # one per candidate, there too
-    reference, # the untreated model's accuracy there
-    n,         # examples of the selection split
+    nfr,  # one per candidate, there too
+    reference,  # the untreated model's accuracy there
+    n,  # examples of the selection split
 ):
-    "Index of the candidate with the lowest NFR among those on a par; ties: the more accurate, then the later. None if none is."
+    """Index of the candidate with the lowest NFR among those on a par; ties: the more accurate, then the later. None if none is."""
     able = [i for i, value in enumerate(accuracy) if on_par(value, reference, n)]
     return min(able, key=lambda i: (nfr[i], -accuracy[i], -i)) if able else None
 
 
 def competent(
-    correct, # (N,) booleans
-    label,   # (N,) right answers
+    correct,  # (N,) booleans
+    label,  # (N,) right answers
 ):
-    "Whether the lower end of accuracy's 95 % interval lies above the share of the most frequent label."
+    """Whether the lower end of accuracy's 95 % interval lies above the share of the most frequent label."""
     correct, label = np.asarray(correct, dtype=bool), _answers(label, "label")
     if correct.shape != label.shape or not len(label):
-        raise ValueError(f"{correct.shape} answers for {label.shape} labels: both need one per example, and at least one")
+        raise ValueError(
+            f"{correct.shape} answers for {label.shape} labels: both need one per example, and at least one"
+        )
     values, counted = np.unique(label, return_counts=True)
     return bool(clopper_pearson(int(correct.sum()), len(correct))[0] > counted.max() / len(label))
 
 # %% ../nbs/metrics.ipynb #08739bfc
 PairedDifference = namedtuple("PairedDifference", "mean low high")
-PairedDifference.__doc__ = "Treated minus untreated accuracy, or mean score, with the ends of its interval; fractions."
+PairedDifference.__doc__ = (
+    "Treated minus untreated accuracy, or mean score, with the ends of its interval; fractions."
+)
 
 
 def paired_difference(
-    treated,        # (S, N) or (N,) per seed and example: booleans, right or not; or floats, the scores of generated texts
-    untreated,      # the same shape, same seeds and examples
-    level=.95,      # of the interval
-    repeats=10_000, # bootstrap draws
-    seed=0,         # of the draws
+    treated,  # (S, N) or (N,) per seed and example: booleans, right or not; or floats, the scores of generated texts
+    untreated,  # the same shape, same seeds and examples
+    level=0.95,  # of the interval
+    repeats=10_000,  # bootstrap draws
+    seed=0,  # of the draws
 ):
-    "Mean of treated minus untreated with its bootstrap interval over seeds and examples. Raises ValueError for unequal shapes and nan."
+    """Mean of treated minus untreated with its bootstrap interval over seeds and examples. Raises ValueError for unequal shapes and nan."""
     treated, untreated = (np.atleast_2d(np.asarray(c)) for c in (treated, untreated))
     if treated.shape != untreated.shape or treated.ndim != 2 or treated.size == 0:
-        raise ValueError(f"shapes {treated.shape} and {untreated.shape}: both need (seeds, examples), the same, and not empty")
+        raise ValueError(
+            f"shapes {treated.shape} and {untreated.shape}: both need (seeds, examples), the same, and not empty"
+        )
     patterns, counted = np.unique(_change(treated, untreated), axis=1, return_counts=True)
     seeds, examples = treated.shape
     generator = np.random.default_rng(seed)
     drawn = np.empty(repeats)
-    step = max(1, min(500, 5_000_000 // len(counted))) # a few hundred at a time bounds the memory
+    step = max(1, min(500, 5_000_000 // len(counted)))  # a few hundred at a time bounds the memory
     for start in range(0, repeats, step):
-        part = drawn[start:start + step]
-        seed_weight = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=len(part)) / seeds
-        example_weight = generator.multinomial(examples, counted / examples, size=len(part)) / examples
+        part = drawn[start : start + step]
+        seed_weight = (
+            generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=len(part)) / seeds
+        )
+        example_weight = (
+            generator.multinomial(examples, counted / examples, size=len(part)) / examples
+        )
         part[:] = ((seed_weight @ patterns) * example_weight).sum(axis=1)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     return PairedDifference(float((patterns @ counted).mean() / examples), float(low), float(high))
 
 
 def _change(treated, untreated):
-    "(S, N): -1, 0 or 1 for right and wrong, the difference for scores. Raises ValueError for nan."
+    """(S, N): -1, 0 or 1 for right and wrong, the difference for scores. Raises ValueError for nan."""
     if "f" not in (treated.dtype.kind, untreated.dtype.kind):
         return treated.astype(bool).astype(np.int8) - untreated.astype(bool).astype(np.int8)
     change = treated.astype(np.float64) - untreated.astype(np.float64)
     if np.isnan(change).any():
-        raise ValueError(f"{int(np.isnan(change).sum())} of {change.size} scores are nan: give every text a score")
+        raise ValueError(
+            f"{int(np.isnan(change).sum())} of {change.size} scores are nan: give every text a score"
+        )
     return change

@@ -19,15 +19,39 @@ import numpy as np
 import torch
 
 # %% ../nbs/muscle.ipynb #8611c6ff
-from .adapters import TRAINS, AdapterRecipe, Objective, Trained, add_adapter, copy_adapter, load_adapter, save_adapter, split_rows
-from .adapters import switched_to, train_adapter
-from .distributions import HiddenStates, KeptDistributions, TopTokens, check_plain_head, chunks, hidden_states, learnt_positions
-from .distributions import keep_distributions, model_fingerprint, tokenizer_fingerprint
-from .language import answer, encode_examples, language_model, score_choices
-from .models import weights_fingerprint
-from .questions import Questions
-from .runs import Run, code_fingerprint, home, run_id, run_once
-from .spans import Coverage, align_tokens, coverage, row_offsets, shared_vocabulary
+from compatkit.language.adapters import (
+    TRAINS,
+    AdapterRecipe,
+    Objective,
+    Trained,
+    add_adapter,
+    copy_adapter,
+    load_adapter,
+    save_adapter,
+    split_rows,
+)
+from .language.adapters import switched_to, train_adapter
+from compatkit.language.teachers import (
+    HiddenStates,
+    KeptDistributions,
+    TopTokens,
+    check_plain_head,
+    chunks,
+    hidden_states,
+    learnt_positions,
+)
+from .language.teachers import keep_distributions, model_fingerprint, tokenizer_fingerprint
+from .language.models import answer, encode_examples, language_model, score_choices
+from .training.models import weights_fingerprint
+from .language.tasks import Questions
+from .experiments.runs import Run, code_fingerprint, home, run_id, run_once
+from compatkit.language.token_alignment import (
+    Coverage,
+    align_tokens,
+    coverage,
+    row_offsets,
+    shared_vocabulary,
+)
 
 # %% ../nbs/muscle.ipynb #5be12bf1
 _TINY = 1e-30
@@ -46,7 +70,9 @@ def _against_top(scaled, top: TopTokens) -> tuple:
     known = top.log_probability > -torch.inf
     q_rest = top.log_rest.exp()
     q = top.log_probability.exp()
-    q = q * ((1 - q_rest) / q.sum(1).clamp_min(_TINY))[:, None]  # half precision rounds; the sum must not
+    q = (
+        q * ((1 - q_rest) / q.sum(1).clamp_min(_TINY))[:, None]
+    )  # half precision rounds; the sum must not
     p = torch.softmax(scaled, 1)
     p_top = p.gather(1, top.token) * known
     p.scatter_add_(1, top.token, -p_top)
@@ -83,7 +109,11 @@ def _to_old(mask: str, student: _Opinion | None, old: _Opinion | None, sequence)
 # %% ../nbs/muscle.ipynb #8b87a2cc
 def _logits(source, positions, temperature: float = 1.0):
     """Logits (n, V) at positions of the flattened batch, divided by the temperature, in single precision and free to be overwritten."""
-    made = source.logits(positions) if isinstance(source, HiddenStates) else source.reshape(-1, source.shape[-1])[positions]
+    made = (
+        source.logits(positions)
+        if isinstance(source, HiddenStates)
+        else source.reshape(-1, source.shape[-1])[positions]
+    )
     return made.float() if temperature == 1 else made.float().div_(temperature)
 
 
@@ -132,7 +162,11 @@ def _chunk(plan: _Plan, part: slice, logits) -> tuple:
     """(loss, derivative by the logits (n, V)) of one chunk; the logits come divided by the temperature and are overwritten."""
     label, weight = plan.label[part], plan.divergence_weight[part]
     likelihood = None if plan.likelihood_weight is None else plan.likelihood_weight[part]
-    to_old = ~_is_best(logits, label, logits.gather(1, label[:, None])[:, 0]) if plan.to_old is None else plan.to_old[part]
+    to_old = (
+        ~_is_best(logits, label, logits.gather(1, label[:, None])[:, 0])
+        if plan.to_old is None
+        else plan.to_old[part]
+    )
     loss = weight.new_zeros(())
     for teacher, mine in ((plan.new, ~to_old), (plan.old, to_old)):
         rows = mine.nonzero()[:, 0]
@@ -141,9 +175,13 @@ def _chunk(plan: _Plan, part: slice, logits) -> tuple:
         scaled = logits if len(rows) == len(label) else logits[rows]
         at = rows + part.start
         if isinstance(teacher, TopTokens):
-            divergence, slope = _against_top(scaled, TopTokens(*(one[at] for one in teacher[:4]), teacher.temperature))
+            divergence, slope = _against_top(
+                scaled, TopTokens(*(one[at] for one in teacher[:4]), teacher.temperature)
+            )
         else:
-            divergence, slope = _against_all(scaled, _logits(teacher, plan.positions[at], plan.temperature))
+            divergence, slope = _against_all(
+                scaled, _logits(teacher, plan.positions[at], plan.temperature)
+            )
         loss += (weight[rows] * divergence).sum()
         slope.mul_(weight[rows, None] / plan.temperature)
         if likelihood is not None:
@@ -169,7 +207,10 @@ class _Sum(torch.autograd.Function):
         states = states.contiguous()
         source = states if weight is None else HiddenStates(states, weight, bias)
         wanted = [plan.differentiate and needed for needed in ctx.needs_input_grad[:3]]
-        slopes = [one.new_zeros(one.shape) if needed else None for one, needed in zip((states, weight, bias), wanted)]
+        slopes = [
+            one.new_zeros(one.shape) if needed else None
+            for one, needed in zip((states, weight, bias), wanted)
+        ]
         total = plan.divergence_weight.new_zeros(())
         for part in chunks(len(plan.label), _width(source), states.device):
             positions = plan.positions[part]
@@ -184,7 +225,9 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, given):
-        return *(None if slope is None else slope * given.to(slope.dtype) for slope in ctx.saved_tensors), None
+        return *(
+            None if slope is None else slope * given.to(slope.dtype) for slope in ctx.saved_tensors
+        ), None
 
 
 def _through_head(slopes: list, slope, source: HiddenStates, positions) -> None:
@@ -209,7 +252,9 @@ def compatibility_loss(
     cross_entropy: float = 0.0,  # c: the share of cross-entropy, between 0 and 1
 ) -> torch.Tensor:
     """Scalar (1 − c)·L + c·CE, a mean over the tokens that are learnt from. ValueError for what does not fit."""
-    return compatibility_loss_from_hidden(logits, new_logits, old_logits, labels, mask, temperature, cross_entropy)
+    return compatibility_loss_from_hidden(
+        logits, new_logits, old_logits, labels, mask, temperature, cross_entropy
+    )
 
 
 def compatibility_loss_from_hidden(
@@ -227,17 +272,26 @@ def compatibility_loss_from_hidden(
         _check_source(name, source, student, labels, temperature)
     positions, label = learnt_positions(labels)
     sequence = positions // labels.shape[1]
-    differentiate, states = torch.is_grad_enabled(), student.states if isinstance(student, HiddenStates) else student
+    differentiate, states = (
+        torch.is_grad_enabled(),
+        student.states if isinstance(student, HiddenStates) else student,
+    )
     weights = torch.full((len(label),), (1 - cross_entropy) / len(label), device=label.device)
     likelihood = torch.full_like(weights, cross_entropy / len(label)) if cross_entropy else None
     constant, to_old = 0.0, None
     if isinstance(old, SpanTargets):
-        to_old, weights, likelihood, constant = _span_weights(mask, _opinion(student, positions, label), old, sequence, weights, likelihood)
+        to_old, weights, likelihood, constant = _span_weights(
+            mask, _opinion(student, positions, label), old, sequence, weights, likelihood
+        )
         old = old.top
     elif mask != "wrong":
         thinks = _opinion(student, positions, label) if mask.endswith("likelihood") else None
-        to_old = _to_old(mask, thinks, None if mask == "none" else _opinion(old, positions, label), sequence)
-    plan = _Plan(positions, label, new, old, to_old, weights, likelihood, temperature, differentiate)
+        to_old = _to_old(
+            mask, thinks, None if mask == "none" else _opinion(old, positions, label), sequence
+        )
+    plan = _Plan(
+        positions, label, new, old, to_old, weights, likelihood, temperature, differentiate
+    )
     head = (student.weight, student.bias) if isinstance(student, HiddenStates) else (None, None)
     return _Sum.apply(states, *head, plan) + constant
 
@@ -260,17 +314,27 @@ def _check_source(name: str, source, student, labels, temperature: float) -> Non
     if isinstance(source, TopTokens):
         count = int((labels[:, 1:] != -100).sum())
         if len(source.token) != count:
-            raise ValueError(f"the kept distributions of the {name} are of {len(source.token)} tokens, the labels ask for {count}: they are of other data")
+            raise ValueError(
+                f"the kept distributions of the {name} are of {len(source.token)} tokens, the labels ask for {count}: they are of other data"
+            )
         if source.temperature != temperature:
-            raise ValueError(f"the {name}'s distributions were kept at temperature {source.temperature}, not {temperature}: keep them again")
+            raise ValueError(
+                f"the {name}'s distributions were kept at temperature {source.temperature}, not {temperature}: keep them again"
+            )
         if int(source.token.max()) >= width:
-            raise ValueError(f"the kept distributions of the {name} name token {int(source.token.max())}; the student knows {width}: {_OTHER_VOCABULARY}")
+            raise ValueError(
+                f"the kept distributions of the {name} name token {int(source.token.max())}; the student knows {width}: {_OTHER_VOCABULARY}"
+            )
         return
     shape = source.states.shape if isinstance(source, HiddenStates) else source.shape
     if labels.ndim != 2 or len(shape) != 3 or shape[:2] != labels.shape:
-        raise ValueError(f"the {name} has the shape {tuple(shape)} and the labels {tuple(labels.shape)}: (B, T, V) or (B, T, H), and (B, T) are expected")
+        raise ValueError(
+            f"the {name} has the shape {tuple(shape)} and the labels {tuple(labels.shape)}: (B, T, V) or (B, T, H), and (B, T) are expected"
+        )
     if _width(source) != width:
-        raise ValueError(f"the {name} has {_width(source)} logits a token, the student {width}: {_OTHER_VOCABULARY}")
+        raise ValueError(
+            f"the {name} has {_width(source)} logits a token, the student {width}: {_OTHER_VOCABULARY}"
+        )
 
 
 _OTHER_VOCABULARY = "the vocabularies differ; keep the old model's distributions and align them by spans (AlignedDistributions)"
@@ -286,14 +350,28 @@ class SpanTargets(NamedTuple):
     right: torch.Tensor  # (U,): whether the old model's most likely words were the unit's
 
 
-def _span_weights(mask: str, student: _Opinion, old: SpanTargets, sequence, weights, likelihood) -> tuple:
+def _span_weights(
+    mask: str, student: _Opinion, old: SpanTargets, sequence, weights, likelihood
+) -> tuple:
     """(to_old, divergence weights, likelihood weights, constant) that make the sum over tokens the loss over units, slope included."""
     inside, units = (old.unit >= 0).nonzero()[:, 0], len(old.single)
     unit = old.unit[inside]
-    together = torch.zeros(units, device=unit.device).index_add_(0, unit, student.log_likelihood[inside])
-    wrong = torch.zeros(units, device=unit.device).index_add_(0, unit, (~student.right[inside]).float())
-    where = torch.zeros(units, dtype=torch.long, device=unit.device).index_copy_(0, unit, sequence[inside])
-    goes = _to_old(mask, _Opinion(together, wrong == 0), _Opinion(old.log_likelihood, old.right), where) if units else old.right
+    together = torch.zeros(units, device=unit.device).index_add_(
+        0, unit, student.log_likelihood[inside]
+    )
+    wrong = torch.zeros(units, device=unit.device).index_add_(
+        0, unit, (~student.right[inside]).float()
+    )
+    where = torch.zeros(units, dtype=torch.long, device=unit.device).index_copy_(
+        0, unit, sequence[inside]
+    )
+    goes = (
+        _to_old(
+            mask, _Opinion(together, wrong == 0), _Opinion(old.log_likelihood, old.right), where
+        )
+        if units
+        else old.right
+    )
     to_old = torch.zeros(len(weights), dtype=torch.bool, device=unit.device)
     to_old[inside] = goes[unit]
     joint = goes & ~old.single
@@ -328,14 +406,25 @@ class AlignedDistributions:
         new_tokenizer,
     ):
         """ValueError if rows and texts do not belong together, or the distributions are not of all of the old rows' tokens."""
-        if not len(old_rows) == len(new_rows) == len(texts) == len(kept) or list(old_rows.ids) != list(new_rows.ids):
-            raise ValueError("old rows, new rows, texts and kept distributions must be of the same examples in the same order")
-        if kept.identity["data"] != old_rows.fingerprint or kept.tokens != sum(old_rows.lengths) - len(old_rows):
-            raise ValueError("the distributions must be kept over all tokens of the old rows: encode them with learn='all' and keep them again")
+        if not len(old_rows) == len(new_rows) == len(texts) == len(kept) or list(
+            old_rows.ids
+        ) != list(new_rows.ids):
+            raise ValueError(
+                "old rows, new rows, texts and kept distributions must be of the same examples in the same order"
+            )
+        if kept.identity["data"] != old_rows.fingerprint or kept.tokens != sum(
+            old_rows.lengths
+        ) - len(old_rows):
+            raise ValueError(
+                "the distributions must be kept over all tokens of the old rows: encode them with learn='all' and keep them again"
+            )
         self.kept, self.identity, self.new_data = kept, kept.identity, new_rows.fingerprint
         self.vocabulary = shared_vocabulary(old_tokenizer, new_tokenizer)
         self._old = [np.asarray(tokens) for tokens in old_rows.tokens]
-        self._learnt = [new_rows.collate([new_rows[row]])["labels"][0, 1:].numpy() != -100 for row in range(len(new_rows))]
+        self._learnt = [
+            new_rows.collate([new_rows[row]])["labels"][0, 1:].numpy() != -100
+            for row in range(len(new_rows))
+        ]
         self.alignments = []
         for old, new, text in zip(old_rows.tokens, new_rows.tokens, texts):
             offsets = row_offsets(old, text, old_tokenizer), row_offsets(new, text, new_tokenizer)
@@ -353,25 +442,53 @@ class AlignedDistributions:
             part = self._example(int(row))
             parts.append(part._replace(unit=torch.where(part.unit >= 0, part.unit + units, -1)))
             units += len(part.single)
-        top = TopTokens(*(torch.cat([part.top[field] for part in parts]) for field in range(4)), self.identity["temperature"])
-        return SpanTargets(top, *(torch.cat([part[field] for part in parts]) for field in range(1, 5)))
+        top = TopTokens(
+            *(torch.cat([part.top[field] for part in parts]) for field in range(4)),
+            self.identity["temperature"],
+        )
+        return SpanTargets(
+            top, *(torch.cat([part[field] for part in parts]) for field in range(1, 5))
+        )
 
     def _example(self, row: int) -> SpanTargets:
         """The targets of one example."""
-        top, (unit, single, old), learnt = self.kept.of([row]), self.alignments[row], self._learnt[row]
+        top, (unit, single, old), learnt = (
+            self.kept.of([row]),
+            self.alignments[row],
+            self._learnt[row],
+        )
         unit = unit[1:]
         whole = np.ones(len(old), dtype=bool)
-        whole[unit[~learnt & (unit >= 0)]] = False  # a unit is matched if all of its tokens are learnt
+        whole[unit[~learnt & (unit >= 0)]] = (
+            False  # a unit is matched if all of its tokens are learnt
+        )
         number = np.where(whole, np.cumsum(whole) - 1, -1)
         unit = np.where(unit >= 0, number[unit], -1)[learnt] if len(old) else unit[learnt]
-        single, old = torch.from_numpy(single[whole]), torch.from_numpy(old[whole]) - 1  # token t is predicted at t - 1
-        summed = lambda values: torch.cat([torch.zeros(1, dtype=torch.double), values.double().cumsum(0)])
-        likelihood, right = summed(top.label_log_likelihood), summed(top.token[:, 0] == torch.from_numpy(self._old[row][1:]))
+        single, old = (
+            torch.from_numpy(single[whole]),
+            torch.from_numpy(old[whole]) - 1,
+        )  # token t is predicted at t - 1
+        summed = lambda values: torch.cat(
+            [torch.zeros(1, dtype=torch.double), values.double().cumsum(0)]
+        )
+        likelihood, right = (
+            summed(top.label_log_likelihood),
+            summed(top.token[:, 0] == torch.from_numpy(self._old[row][1:])),
+        )
         between = lambda sums: sums[old[:, 1]] - sums[old[:, 0]]
         first = torch.zeros(len(unit), dtype=torch.long)
         first[unit >= 0] = old[unit[unit >= 0], 0]
-        told = _in_other_words(TopTokens(*(field[first] for field in top[:4]), top.temperature), torch.from_numpy(self.vocabulary))
-        return SpanTargets(told, torch.from_numpy(unit), single, between(likelihood).float(), between(right) == old[:, 1] - old[:, 0])
+        told = _in_other_words(
+            TopTokens(*(field[first] for field in top[:4]), top.temperature),
+            torch.from_numpy(self.vocabulary),
+        )
+        return SpanTargets(
+            told,
+            torch.from_numpy(unit),
+            single,
+            between(likelihood).float(),
+            between(right) == old[:, 1] - old[:, 0],
+        )
 
 
 def _in_other_words(top: TopTokens, vocabulary) -> TopTokens:
@@ -379,7 +496,11 @@ def _in_other_words(top: TopTokens, vocabulary) -> TopTokens:
     token = vocabulary[top.token]
     lost = torch.where(token < 0, top.log_probability, -torch.inf).logsumexp(1)
     probability = top.log_probability.masked_fill(token < 0, -torch.inf)
-    return top._replace(token=token.clamp_min(0), log_probability=probability, log_rest=torch.logaddexp(top.log_rest, lost))
+    return top._replace(
+        token=token.clamp_min(0),
+        log_probability=probability,
+        log_rest=torch.logaddexp(top.log_rest, lost),
+    )
 
 # %% ../nbs/muscle.ipynb #98303996
 class Compatibility(Objective):
@@ -388,18 +509,29 @@ class Compatibility(Objective):
     def __init__(
         self,
         old,  # KeptDistributions or AlignedDistributions over all rows; or the old model itself, asked at every step
-        new: KeptDistributions | str = "task",  # kept over all rows; or the name of the task adapter, asked at every step
+        new: KeptDistributions
+        | str = "task",  # kept over all rows; or the name of the task adapter, asked at every step
         mask: str = "wrong",
         temperature: float = 2.0,
         cross_entropy: float = 0.0,
     ):
         _check_settings(mask, temperature, cross_entropy)
-        self.old, self.new, self.mask, self.temperature, self.cross_entropy = old, new, mask, temperature, cross_entropy
+        self.old, self.new, self.mask, self.temperature, self.cross_entropy = (
+            old,
+            new,
+            mask,
+            temperature,
+            cross_entropy,
+        )
 
     def extra(self, positions: list) -> dict:
         """The teachers' kept distributions at the learnt tokens of these rows."""
         kept = {"old": self.old, "new": self.new}
-        return {name: _as_dictionary(source.of(positions)) for name, source in kept.items() if hasattr(source, "of")}
+        return {
+            name: _as_dictionary(source.of(positions))
+            for name, source in kept.items()
+            if hasattr(source, "of")
+        }
 
     def loss(self, model, inputs: dict):
         """The compatibility loss of one batch."""
@@ -410,25 +542,46 @@ class Compatibility(Objective):
             else:
                 with switched_to(inner, self.new):
                     new = hidden_states(inner, inputs)
-            old = _from_dictionary(inputs["old"]) if "old" in inputs else hidden_states(self.old.to(inputs["labels"].device).eval(), inputs)
+            old = (
+                _from_dictionary(inputs["old"])
+                if "old" in inputs
+                else hidden_states(self.old.to(inputs["labels"].device).eval(), inputs)
+            )
         student = hidden_states(model, inputs)
-        return compatibility_loss_from_hidden(student, new, old, inputs["labels"], self.mask, self.temperature, self.cross_entropy)
+        return compatibility_loss_from_hidden(
+            student, new, old, inputs["labels"], self.mask, self.temperature, self.cross_entropy
+        )
 
     def configuration(self) -> dict:
         """The settings and whose distributions the teachers are."""
-        named = lambda source: source if isinstance(source, str) else getattr(source, "identity", None) or {"model": model_fingerprint(source)}
-        settings = {"mask": self.mask, "temperature": self.temperature, "cross_entropy": self.cross_entropy}
+        named = lambda source: (
+            source
+            if isinstance(source, str)
+            else getattr(source, "identity", None) or {"model": model_fingerprint(source)}
+        )
+        settings = {
+            "mask": self.mask,
+            "temperature": self.temperature,
+            "cross_entropy": self.cross_entropy,
+        }
         return super().configuration() | settings | {"old": named(self.old), "new": named(self.new)}
 
 
 def _as_dictionary(value) -> dict:
     """A named tuple of tensors as a dictionary, which Trainer moves to the device."""
-    return {name: _as_dictionary(one) if hasattr(one, "_asdict") else one for name, one in value._asdict().items()}
+    return {
+        name: _as_dictionary(one) if hasattr(one, "_asdict") else one
+        for name, one in value._asdict().items()
+    }
 
 
 def _from_dictionary(value: dict):
     """The named tuple again."""
-    return SpanTargets(**(value | {"top": TopTokens(**value["top"])})) if "top" in value else TopTokens(**value)
+    return (
+        SpanTargets(**(value | {"top": TopTokens(**value["top"])}))
+        if "top" in value
+        else TopTokens(**value)
+    )
 
 # %% ../nbs/muscle.ipynb #34559310
 def train_compatibility_adapter(
@@ -444,7 +597,9 @@ def train_compatibility_adapter(
 ) -> Trained:
     """Add the compatibility adapter, a copy of the task adapter, and train it; it is the active one afterwards. ValueError for teachers that do not fit."""
     if task not in getattr(model, "peft_config", {}):
-        raise ValueError(f"the model has no adapter {task!r} to start from; train a task adapter first, or load one (adapters.load_adapter)")
+        raise ValueError(
+            f"the model has no adapter {task!r} to start from; train a task adapter first, or load one (adapters.load_adapter)"
+        )
     _check_teachers(model, rows, objective, task)
     check_plain_head(model)
     copy_adapter(model, task, name)
@@ -456,12 +611,22 @@ def _check_teachers(model, rows, objective: Compatibility, task: str) -> None:
     old, new = objective.old, objective.new
     if isinstance(new, KeptDistributions):
         with switched_to(model, task):
-            wanted = {"model": model_fingerprint(model), "data": rows.fingerprint, "temperature": objective.temperature}
+            wanted = {
+                "model": model_fingerprint(model),
+                "data": rows.fingerprint,
+                "temperature": objective.temperature,
+            }
         _compare("new", new.identity, wanted)
     elif new not in model.peft_config:
-        raise ValueError(f"the model has no adapter {new!r} to be the new teacher; there are {sorted(model.peft_config)}")
+        raise ValueError(
+            f"the model has no adapter {new!r} to be the new teacher; there are {sorted(model.peft_config)}"
+        )
     if isinstance(old, AlignedDistributions):
-        return _compare("old", old.identity | {"data": old.new_data}, {"data": rows.fingerprint, "temperature": objective.temperature})
+        return _compare(
+            "old",
+            old.identity | {"data": old.new_data},
+            {"data": rows.fingerprint, "temperature": objective.temperature},
+        )
     if isinstance(old, KeptDistributions):
         wanted = {"data": rows.fingerprint, "temperature": objective.temperature}
         if isinstance(new, KeptDistributions):
@@ -470,14 +635,18 @@ def _check_teachers(model, rows, objective: Compatibility, task: str) -> None:
     check_plain_head(old)
     sizes = [len(one.get_output_embeddings().weight) for one in (old, model)]
     if sizes[0] != sizes[1]:
-        raise ValueError(f"the old base has {sizes[0]} tokens and the new one {sizes[1]}: {_OTHER_VOCABULARY}")
+        raise ValueError(
+            f"the old base has {sizes[0]} tokens and the new one {sizes[1]}: {_OTHER_VOCABULARY}"
+        )
 
 
 def _compare(side: str, found: dict, wanted: dict) -> None:
     """ValueError naming in what a teacher's kept distributions are not those wanted."""
     wrong = [name for name in wanted if found.get(name) != wanted[name]]
     if wrong:
-        raise ValueError(f"the {side} teacher's kept distributions are of another {', another '.join(wrong)}: keep them anew for this model and these rows")
+        raise ValueError(
+            f"the {side} teacher's kept distributions are of another {', another '.join(wrong)}: keep them anew for this model and these rows"
+        )
 
 # %% ../nbs/muscle.ipynb #7e791197
 @dataclass(frozen=True)
@@ -498,21 +667,41 @@ def task_adapter_once(
     home_folder=None,  # where runs live
 ) -> Run:
     """The run of a task adapter: trained on the task's training questions, its answers kept."""
-    named = {"task": task.title, "data": task.fingerprint[:16], "base": _name_of(base), "recipe": recipe.identity(), "seed": seed}
+    named = {
+        "task": task.title,
+        "data": task.fingerprint[:16],
+        "base": _name_of(base),
+        "recipe": recipe.identity(),
+        "seed": seed,
+    }
     code = code_fingerprint(*TRAINS, encode_examples, answer, score_choices)[:16]
 
     def train(checkpoints: Path):
         """(model, tokenizer, training)"""
         model, tokenizer = language_model(_folder_of(base))
         model = add_adapter(model, recipe, seed=seed)
-        return model, tokenizer, train_adapter(model, *split_rows(rows_of(task, model, tokenizer)), recipe, seed=seed, folder=checkpoints)
+        return (
+            model,
+            tokenizer,
+            train_adapter(
+                model,
+                *split_rows(rows_of(task, model, tokenizer)),
+                recipe,
+                seed=seed,
+                folder=checkpoints,
+            ),
+        )
 
-    return _adapter_run({"kind": "task_adapter", "code": code, **named}, train, task, "task", home_folder)
+    return _adapter_run(
+        {"kind": "task_adapter", "code": code, **named}, train, task, "task", home_folder
+    )
 
 
 def rows_of(task: Questions, model, tokenizer):
     """The training questions as token rows, all tokens learnt; questions longer than the model's positions lose tokens on the left."""
-    return encode_examples(task.train, tokenizer, model.config.max_position_embeddings, too_long="cut")
+    return encode_examples(
+        task.train, tokenizer, model.config.max_position_embeddings, too_long="cut"
+    )
 
 # %% ../nbs/muscle.ipynb #2b06cd67
 def compatibility_once(
@@ -527,9 +716,33 @@ def compatibility_once(
     home_folder=None,
 ) -> Run:
     """The run of a compatibility adapter, from kept distributions of both teachers; tokenizers that differ are aligned by spans."""
-    parts = (_Sum, _chunk, _against_all, _against_top, _to_old, _span_weights, compatibility_loss_from_hidden, Compatibility, AlignedDistributions)
-    code = code_fingerprint(*TRAINS, *parts, train_compatibility_adapter, keep_distributions, encode_examples, answer, score_choices)[:16]
-    named = {"task": task.title, "data": task.fingerprint[:16], "recipe": recipe.identity(), "setting": asdict(setting), "seed": seed}
+    parts = (
+        _Sum,
+        _chunk,
+        _against_all,
+        _against_top,
+        _to_old,
+        _span_weights,
+        compatibility_loss_from_hidden,
+        Compatibility,
+        AlignedDistributions,
+    )
+    code = code_fingerprint(
+        *TRAINS,
+        *parts,
+        train_compatibility_adapter,
+        keep_distributions,
+        encode_examples,
+        answer,
+        score_choices,
+    )[:16]
+    named = {
+        "task": task.title,
+        "data": task.fingerprint[:16],
+        "recipe": recipe.identity(),
+        "setting": asdict(setting),
+        "seed": seed,
+    }
 
     def train(checkpoints: Path):
         """(model, tokenizer, training)"""
@@ -539,16 +752,29 @@ def compatibility_once(
             _old_teacher(old_base, old, task, rows, tokenizer, setting, home_folder),
             _keep(model, rows, tokenizer, new, setting, home_folder), setting.mask, setting.temperature, setting.cross_entropy,
         )  # fmt: skip
-        return model, tokenizer, train_compatibility_adapter(model, rows, recipe, objective, seed=seed, folder=checkpoints)
+        return (
+            model,
+            tokenizer,
+            train_compatibility_adapter(
+                model, rows, recipe, objective, seed=seed, folder=checkpoints
+            ),
+        )
 
-    configuration = {"kind": "compatibility_adapter", "code": code, "parents": [old.id, new.id], **named}
+    configuration = {
+        "kind": "compatibility_adapter",
+        "code": code,
+        "parents": [old.id, new.id],
+        **named,
+    }
     return _adapter_run(configuration, train, task, "compatibility", home_folder)
 
 
 def adapted(base: Run | str | Path, run: Run) -> tuple:
     """(model with the run's adapter, tokenizer)."""
     if run.recalled:
-        raise ValueError(f"the run {run.id} was read from results/, which holds no weights: train it here, without from_results")
+        raise ValueError(
+            f"the run {run.id} was read from results/, which holds no weights: train it here, without from_results"
+        )
     model, tokenizer = language_model(_folder_of(base))
     return load_adapter(model, run.folder / "adapter"), tokenizer
 
@@ -556,7 +782,9 @@ def adapted(base: Run | str | Path, run: Run) -> tuple:
 def _folder_of(base: Run | str | Path) -> Path:
     """The folder of a base's weights."""
     if isinstance(base, Run) and base.recalled:
-        raise ValueError(f"the run {base.id} was read from results/, which holds no weights: train it here, without from_results")
+        raise ValueError(
+            f"the run {base.id} was read from results/, which holds no weights: train it here, without from_results"
+        )
     return base.folder / "model" if isinstance(base, Run) else Path(base)
 
 
@@ -567,7 +795,11 @@ def _name_of(base: Run | str | Path) -> str:
 
 def _keep(model, rows, tokenizer, run: Run, setting: Setting, home_folder) -> KeptDistributions:
     """The distributions of a run's model, kept beside the runs."""
-    folder = Path(home_folder or home()) / "distributions" / f"{run.id}-{rows.fingerprint[:8]}-k{setting.k}-T{setting.temperature:g}"
+    folder = (
+        Path(home_folder or home())
+        / "distributions"
+        / f"{run.id}-{rows.fingerprint[:8]}-k{setting.k}-T{setting.temperature:g}"
+    )
     return keep_distributions(model, rows, folder, tokenizer, setting.k, setting.temperature)
 
 
@@ -576,12 +808,19 @@ def _old_teacher(base, run: Run, task: Questions, rows, tokenizer, setting: Sett
     model, words = adapted(base, run)
     old_rows = rows_of(task, model, words)
     kept = _keep(model, old_rows, words, run, setting, home_folder)
-    if tokenizer_fingerprint(words) == tokenizer_fingerprint(tokenizer) and old_rows.fingerprint == rows.fingerprint:
+    if (
+        tokenizer_fingerprint(words) == tokenizer_fingerprint(tokenizer)
+        and old_rows.fingerprint == rows.fingerprint
+    ):
         return kept
-    return AlignedDistributions(kept, old_rows, rows, [one.text for one in task.train], words, tokenizer)
+    return AlignedDistributions(
+        kept, old_rows, rows, [one.text for one in task.train], words, tokenizer
+    )
 
 
-def _adapter_run(configuration: dict, train: Callable, task: Questions, name: str, home_folder) -> Run:
+def _adapter_run(
+    configuration: dict, train: Callable, task: Questions, name: str, home_folder
+) -> Run:
     """Train, keep the adapter and the answers by every measure."""
     checkpoints = Path(home_folder or home()) / "checkpoints" / run_id(configuration)
 
@@ -596,7 +835,12 @@ def _adapter_run(configuration: dict, train: Callable, task: Questions, name: st
                 found.save(folder / f"predictions-{split}-{measure}.parquet")
                 right = found.correct if found.label is not None else found.score
                 accuracy[f"{split}-{measure}"] = float(np.mean(right))
-        return {"accuracy": accuracy, "history": trained.history, "best_epoch": trained.best_epoch, "validation_loss": trained.validation_loss}
+        return {
+            "accuracy": accuracy,
+            "history": trained.history,
+            "best_epoch": trained.best_epoch,
+            "validation_loss": trained.validation_loss,
+        }
 
     run = run_once(configuration, compute, home_folder)
     shutil.rmtree(checkpoints, ignore_errors=True)

@@ -23,9 +23,9 @@ import numpy as np
 
 # %% ../nbs/predictions.ipynb #db415405
 def log_softmax(
-    logits, # (..., C) numbers
+    logits,  # (..., C) numbers
 ):
-    "Log probabilities over the last axis; float16 and integers are computed in wider floats."
+    """Log probabilities over the last axis; float16 and integers are computed in wider floats."""
     logits = np.asarray(logits)
     logits = logits.astype(np.promote_types(logits.dtype, np.float32), copy=False)
     shifted = logits - logits.max(axis=-1, keepdims=True)
@@ -33,56 +33,67 @@ def log_softmax(
 
 
 def softmax(
-    logits, # (..., C) numbers
+    logits,  # (..., C) numbers
 ):
-    "Probabilities over the last axis."
+    """Probabilities over the last axis."""
     return np.exp(log_softmax(logits))
 
 # %% ../nbs/predictions.ipynb #107943e2
-LOG_ZERO = float(np.log(np.finfo(np.float64).tiny)) # stands for log 0
+LOG_ZERO = float(np.log(np.finfo(np.float64).tiny))  # stands for log 0
 
 
 def log_probability(
-    probability, # (N, C) non-negative, each row summing to 1 within .01
+    probability,  # (N, C) non-negative, each row summing to 1 within .01
 ):
-    "Logits that give these probabilities back. Raises ValueError for what is no distribution."
+    """Logits that give these probabilities back. Raises ValueError for what is no distribution."""
     probability = np.asarray(probability)
     probability = probability.astype(np.promote_types(probability.dtype, np.float32), copy=False)
-    wrong = ~(np.abs(probability.sum(axis=-1) - 1) <= .01) | ~(probability >= 0).all(axis=-1)
+    wrong = ~(np.abs(probability.sum(axis=-1) - 1) <= 0.01) | ~(probability >= 0).all(axis=-1)
     if wrong.any():
-        raise ValueError(f"rows {few(np.flatnonzero(wrong))} hold no probabilities (at least 0, summing to 1): "
-                         "if they are logits, name the column `logits`")
+        raise ValueError(
+            f"rows {few(np.flatnonzero(wrong))} hold no probabilities (at least 0, summing to 1): "
+            "if they are logits, name the column `logits`"
+        )
     with np.errstate(divide="ignore"):
         return np.maximum(np.log(probability), probability.dtype.type(LOG_ZERO))
 
 
 def few(
-    items,      # the things, or the first of them
-    count=None, # how many there are, if `items` are not all
+    items,  # the things, or the first of them
+    count=None,  # how many there are, if `items` are not all
 ):
-    "The first three of many things, for an error message."
+    """The first three of many things, for an error message."""
     items = np.asarray(items)
     rest = (len(items) if count is None else count) - 3
-    return ", ".join(repr(i) for i in items[:3].tolist()) + (f" and {rest:,} more" if rest > 0 else "")
+    return ", ".join(repr(i) for i in items[:3].tolist()) + (
+        f" and {rest:,} more" if rest > 0 else ""
+    )
 
 
 def found(
-    names,     # of the columns that are there
-    wanted="", # the name that was looked for
+    names,  # of the columns that are there
+    wanted="",  # the name that was looked for
 ):
-    "What is there and which of it may have been meant, for an error message."
+    """What is there and which of it may have been meant, for an error message."""
     from difflib import get_close_matches
+
     names = [str(name) for name in names]
     close = get_close_matches(str(wanted).lower(), [name.lower() for name in names], 1)
     meant = [name for name in names if name.lower() in close][:1]
     rest = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
-    return f"found: {', '.join(names[:20]) or 'nothing'}{rest}" + (f"; did you mean {meant[0]!r}?" if meant else "")
+    return f"found: {', '.join(names[:20]) or 'nothing'}{rest}" + (
+        f"; did you mean {meant[0]!r}?" if meant else ""
+    )
 
 # %% ../nbs/predictions.ipynb #085e839c
 def _one_dimensional(values, name):
-    "Values as an array of shape (N,), with the objects of a list left as they are."
+    """Values as an array of shape (N,), with the objects of a list left as they are."""
     if isinstance(values, (list, tuple)):
-        return np.fromiter((v.item() if isinstance(v, np.generic) else v for v in values), dtype=object, count=len(values))
+        return np.fromiter(
+            (v.item() if isinstance(v, np.generic) else v for v in values),
+            dtype=object,
+            count=len(values),
+        )
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"`{name}` must have one value per example, not the shape {array.shape}")
@@ -90,7 +101,7 @@ def _one_dimensional(values, name):
 
 
 def _values(values, name):
-    "Answers as an array of numbers, of text, or of objects with None where one is missing."
+    """Answers as an array of numbers, of text, or of objects with None where one is missing."""
     array = _one_dimensional(values, name)
     if array.dtype.kind in "iuU":
         return array
@@ -103,15 +114,17 @@ def _values(values, name):
     array[missing] = None
     text = np.fromiter((isinstance(v, str) for v in array), bool, len(array))
     if (text & ~missing).any() and (~text & ~missing).any():
-        raise ValueError(f"`{name}` mixes text ({few(array[text])}) with other values "
-                         f"({few(array[~text & ~missing])}): turn all of them into one kind")
+        raise ValueError(
+            f"`{name}` mixes text ({few(array[text])}) with other values "
+            f"({few(array[~text & ~missing])}): turn all of them into one kind"
+        )
     if missing.any():
         return array
     return array.astype(str) if text.any() else _numbers(array, name)
 
 
 def _numbers(array, name):
-    "An object array of numbers as int64, or as float64 where one of them is a float."
+    """An object array of numbers as int64, or as float64 where one of them is a float."""
     strange = [v for v in array if not isinstance(v, (int, float))]
     if strange:
         raise ValueError(f"`{name}` holds {strange[0]!r}, which is neither a number nor text")
@@ -119,7 +132,7 @@ def _numbers(array, name):
 
 
 def _kind(values):
-    "'text' or 'number' (None when all are missing)."
+    """'text' or 'number' (None when all are missing)."""
     if values.dtype.kind != "O":
         return "text" if values.dtype.kind == "U" else "number"
     present = next((v for v in values if v is not None), None)
@@ -127,21 +140,27 @@ def _kind(values):
 
 # %% ../nbs/predictions.ipynb #d3ccf1bb
 def _ids(values):
-    "Ids as a text array. Raises ValueError for floats and missing ids."
+    """Ids as a text array. Raises ValueError for floats and missing ids."""
     array = _values(values, "id")
     if array.dtype.kind == "O":
-        raise ValueError(f"missing ids at positions {few([i for i, v in enumerate(array) if v is None])}: "
-                         "every example needs one")
+        raise ValueError(
+            f"missing ids at positions {few([i for i, v in enumerate(array) if v is None])}: "
+            "every example needs one"
+        )
     if array.dtype.kind == "f":
-        raise ValueError(f"ids must be text or whole numbers, not floats ({few(array)}): turn them into text first")
+        raise ValueError(
+            f"ids must be text or whole numbers, not floats ({few(array)}): turn them into text first"
+        )
     array = array.astype(str)
     if (array == "").any():
-        raise ValueError(f"missing (empty) ids at positions {few(np.flatnonzero(array == ''))}: every example needs one")
+        raise ValueError(
+            f"missing (empty) ids at positions {few(np.flatnonzero(array == ''))}: every example needs one"
+        )
     return array
 
 
 def _refuse_repeated(ids, where):
-    "Raises ValueError naming the first ids that stand there twice."
+    """Raises ValueError naming the first ids that stand there twice."""
     ordered = np.sort(ids)
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if len(repeated):
@@ -149,58 +168,87 @@ def _refuse_repeated(ids, where):
 
 # %% ../nbs/predictions.ipynb #99085e0d
 def _matrix(logits, ids):
-    "Logits as a float array of shape (N, C). Raises ValueError for another shape or values that are not finite."
+    """Logits as a float array of shape (N, C). Raises ValueError for another shape or values that are not finite."""
     logits = np.asarray(logits)
     if logits.ndim != 2 or len(logits) != len(ids) or logits.shape[1] == 0:
-        raise ValueError(f"`logits` must have the shape (N, C) with N = {len(ids)} examples, not {logits.shape}")
+        raise ValueError(
+            f"`logits` must have the shape (N, C) with N = {len(ids)} examples, not {logits.shape}"
+        )
     if logits.dtype.kind != "f":
         logits = logits.astype(np.float64)
     wrong = ~np.isfinite(logits).all(axis=1)
     if wrong.any():
-        raise ValueError(f"logits are not finite (NaN or infinite) for ids {few(ids[wrong])}: "
-                         "mend or leave out these examples")
+        raise ValueError(
+            f"logits are not finite (NaN or infinite) for ids {few(ids[wrong])}: "
+            "mend or leave out these examples"
+        )
     return logits
 
 
 def _class_names(classes, width):
-    "Class names as a tuple of text."
+    """Class names as a tuple of text."""
     names = tuple(str(c) for c in classes)
     if len(set(names)) != len(names):
-        raise ValueError(f"class names repeat: {few([n for i, n in enumerate(names) if n in names[:i]])}")
+        raise ValueError(
+            f"class names repeat: {few([n for i, n in enumerate(names) if n in names[:i]])}"
+        )
     if width is not None and width != len(names):
         raise ValueError(f"{len(names)} class names for {width} columns of logits")
     return names
 
 # %% ../nbs/predictions.ipynb #81ab0277
 class Predictions:
-    "What a model answered on N examples; immutable. Raises ValueError where lengths, shapes or kinds do not fit."
-    __slots__ = ("id", "label", "prediction", "logits", "classes", "score", "text", "columns", "_derived")
+    """What a model answered on N examples; immutable. Raises ValueError where lengths, shapes or kinds do not fit."""
+
+    __slots__ = (
+        "id",
+        "label",
+        "prediction",
+        "logits",
+        "classes",
+        "score",
+        "text",
+        "columns",
+        "_derived",
+    )
 
     def __init__(
         self,
-        id,              # (N,) text or whole numbers: which example
-        label=None,      # (N,) the right answers: class indices, or names
-        prediction=None, # (N,) the model's answers, of the label's kind; by default the argmax of `logits`
-        logits=None,     # (N, C) finite floats; their type is kept
-        classes=None,    # C names of the columns of `logits`
-        score=None,      # (N,) similarity of a generated text to the wanted one
-        text=None,       # (N,) generated texts
-        columns=None,    # further fields: name -> N values
+        id,  # (N,) text or whole numbers: which example
+        label=None,  # (N,) the right answers: class indices, or names
+        prediction=None,  # (N,) the model's answers, of the label's kind; by default the argmax of `logits`
+        logits=None,  # (N, C) finite floats; their type is kept
+        classes=None,  # C names of the columns of `logits`
+        score=None,  # (N,) similarity of a generated text to the wanted one
+        text=None,  # (N,) generated texts
+        columns=None,  # further fields: name -> N values
     ):
         fill = lambda name, value: object.__setattr__(self, name, value)
         fill("id", _ids(id))
         fill("label", None if label is None else _values(label, "label"))
         fill("logits", None if logits is None else _matrix(logits, self.id))
-        fill("classes", None if classes is None else _class_names(classes, self.logits.shape[1] if logits is not None else None))
+        fill(
+            "classes",
+            None
+            if classes is None
+            else _class_names(classes, self.logits.shape[1] if logits is not None else None),
+        )
         fill("_derived", prediction is None)
-        fill("prediction", _argmax(self) if prediction is None else _values(prediction, "prediction"))
+        fill(
+            "prediction", _argmax(self) if prediction is None else _values(prediction, "prediction")
+        )
         fill("score", None if score is None else np.asarray(score, dtype=np.float64))
         fill("text", None if text is None else _one_dimensional(text, "text").astype(object))
-        fill("columns", {str(k): _column(v, k) for k, v in ({} if columns is None else columns).items()})
+        fill(
+            "columns",
+            {str(k): _column(v, k) for k, v in ({} if columns is None else columns).items()},
+        )
         _check_lengths(self)
 
     def __setattr__(self, name, value):
-        raise AttributeError(f"Predictions cannot be changed: use replace({name}=...) for a changed copy")
+        raise AttributeError(
+            f"Predictions cannot be changed: use replace({name}=...) for a changed copy"
+        )
 
     def __delattr__(self, name):
         raise AttributeError("Predictions cannot be changed: use replace(...) for a changed copy")
@@ -210,41 +258,46 @@ class Predictions:
 
     @property
     def correct(self):
-        "(N,) booleans: prediction equals label. Raises ValueError where either is missing or their kinds differ."
+        """(N,) booleans: prediction equals label. Raises ValueError where either is missing or their kinds differ."""
         label, prediction = self.require("label"), self.require("prediction")
         _refuse_missing(self, "")
         _same_kind(label, prediction, "labels", "predictions")
         return label == prediction
 
     def require(self, field):
-        "The field, or a ValueError which says in plain words that it is not there and how to get it."
+        """The field, or a ValueError which says in plain words that it is not there and how to get it."""
         value = getattr(self, field) if field in _FIELDS else self.columns.get(field)
         if value is None:
-            held = ", ".join([f for f in _FIELDS if getattr(self, f) is not None] + list(self.columns))
-            raise ValueError(f"this needs `{field}`, and these predictions hold only {held}: {_REMEDY.get(field, 'add it to the file')}")
+            held = ", ".join(
+                [f for f in _FIELDS if getattr(self, f) is not None] + list(self.columns)
+            )
+            raise ValueError(
+                f"this needs `{field}`, and these predictions hold only {held}: {_REMEDY.get(field, 'add it to the file')}"
+            )
         return value
 
     def select(self, which):
-        "The examples of a boolean mask (N,), or those with the given ids in the given order."
+        """The examples of a boolean mask (N,), or those with the given ids in the given order."""
         return _rows(self, _positions(self, which))
 
     def replace(self, **fields):
-        "A copy with these fields changed; new logits give new predictions unless those are passed too."
+        """A copy with these fields changed; new logits give new predictions unless those are passed too."""
         kept = {f: getattr(self, f) for f in (*_FIELDS, "columns")}
         if self._derived or "logits" in fields:
             kept["prediction"] = None
         return Predictions(**{**kept, **fields})
 
     def save(self, path):
-        "Writes .parquet, .csv or .jsonl, by the name's ending; replaces the file in one move. Returns the path."
+        """Writes .parquet, .csv or .jsonl, by the name's ending; replaces the file in one move. Returns the path."""
         return _save(self, Path(path))
 
     @classmethod
     def load(
-        cls, path,
-        rename=None, # column name in the file -> name here, such as {"y_pred": "prediction"}
+        cls,
+        path,
+        rename=None,  # column name in the file -> name here, such as {"y_pred": "prediction"}
     ):
-        "Reads .parquet, .csv, .jsonl or a sample file of the lm-evaluation-harness. Raises ValueError for bad content."
+        """Reads .parquet, .csv, .jsonl or a sample file of the lm-evaluation-harness. Raises ValueError for bad content."""
         return _load(Path(path), rename or {})
 
     def __reduce__(self):
@@ -254,8 +307,10 @@ class Predictions:
         return "Predictions(" + ", ".join(f"{k}={v}" for k, v in _summary(self)) + ")"
 
     def _repr_html_(self):
-        rows = "".join(f"<tr><th style='text-align:left'>{escape(k)}</th><td style='text-align:left'>{escape(v)}</td></tr>"
-                       for k, v in _summary(self))
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(k)}</th><td style='text-align:left'>{escape(v)}</td></tr>"
+            for k, v in _summary(self)
+        )
         return f"<table><caption>Predictions</caption>{rows}</table>"
 
 
@@ -271,19 +326,21 @@ _REMEDY = {
 
 # %% ../nbs/predictions.ipynb #8a78c49e
 def _argmax(predictions):
-    "The answers that the logits give: names where the labels are names, indices otherwise."
+    """The answers that the logits give: names where the labels are names, indices otherwise."""
     if predictions.logits is None:
         return None
     index = predictions.logits.argmax(axis=1)
     if predictions.label is None or _kind(predictions.label) != "text":
         return index
     if predictions.classes is None:
-        raise ValueError("the labels are names, so the columns of the logits need names too: pass classes=[...]")
+        raise ValueError(
+            "the labels are names, so the columns of the logits need names too: pass classes=[...]"
+        )
     return np.array(predictions.classes)[index]
 
 
 def _column(values, name):
-    "A further field as an array of shape (N,)."
+    """A further field as an array of shape (N,)."""
     array = _one_dimensional(values, name)
     if array.dtype.kind != "O":
         return array
@@ -294,84 +351,124 @@ def _column(values, name):
 
 
 def _check_lengths(predictions):
-    "Raises ValueError when a field has another length than the ids, or a further field takes a reserved name."
+    """Raises ValueError when a field has another length than the ids, or a further field takes a reserved name."""
     count = len(predictions.id)
     fields = {f: getattr(predictions, f) for f in _FIELDS if f != "classes"} | predictions.columns
-    wrong = [f"{name} has the shape {np.shape(v)}" for name, v in fields.items()
-             if v is not None and (len(np.shape(v)) == 0 or len(v) != count)]
+    wrong = [
+        f"{name} has the shape {np.shape(v)}"
+        for name, v in fields.items()
+        if v is not None and (len(np.shape(v)) == 0 or len(v) != count)
+    ]
     if wrong:
         raise ValueError(f"there are {count} ids, but {few(wrong)}")
     if predictions.score is not None and predictions.score.ndim != 1:
-        raise ValueError(f"`score` must have one value per example, not the shape {predictions.score.shape}")
-    taken = [c for c in predictions.columns if c in (*_FIELDS, "columns", "probabilities") or c.startswith(("logit_", "prob_"))]
+        raise ValueError(
+            f"`score` must have one value per example, not the shape {predictions.score.shape}"
+        )
+    taken = [
+        c
+        for c in predictions.columns
+        if c in (*_FIELDS, "columns", "probabilities") or c.startswith(("logit_", "prob_"))
+    ]
     if taken:
-        raise ValueError(f"further columns cannot be called {few(taken)}: these names have a meaning here")
+        raise ValueError(
+            f"further columns cannot be called {few(taken)}: these names have a meaning here"
+        )
 
 
 def _refuse_missing(predictions, where):
-    "Raises ValueError naming the examples without a label or a prediction."
+    """Raises ValueError naming the examples without a label or a prediction."""
     for name in ("label", "prediction"):
         values = getattr(predictions, name)
         if values is not None and values.dtype.kind == "O":
             missing = np.fromiter((v is None for v in values), bool, len(values))
-            raise ValueError(f"{where}missing {name}s for ids {few(predictions.id[missing])}: fill them in or leave these examples out")
+            raise ValueError(
+                f"{where}missing {name}s for ids {few(predictions.id[missing])}: fill them in or leave these examples out"
+            )
 
 
 def _same_kind(first, second, first_name, second_name):
-    "Raises ValueError when one holds numbers and the other text."
+    """Raises ValueError when one holds numbers and the other text."""
     kinds = _kind(first), _kind(second)
     if len(first) and None not in kinds and kinds[0] != kinds[1]:
         plural = {"number": "numbers", "text": "text"}
-        raise ValueError(f"{first_name} are {plural[kinds[0]]} ({few(first[:1])}) and {second_name} are {plural[kinds[1]]} "
-                         f"({few(second[:1])}), so no two would ever be equal: write both as numbers or both as text")
+        raise ValueError(
+            f"{first_name} are {plural[kinds[0]]} ({few(first[:1])}) and {second_name} are {plural[kinds[1]]} "
+            f"({few(second[:1])}), so no two would ever be equal: write both as numbers or both as text"
+        )
 
 # %% ../nbs/predictions.ipynb #0c4a0ba6
 def _positions(predictions, which):
-    "Row numbers for a boolean mask or for ids."
+    """Row numbers for a boolean mask or for ids."""
     which = np.asarray(which)
     if which.dtype == bool:
         if which.shape != predictions.id.shape:
-            raise ValueError(f"the mask has the shape {which.shape}, there are {len(predictions)} examples")
+            raise ValueError(
+                f"the mask has the shape {which.shape}, there are {len(predictions)} examples"
+            )
         return np.flatnonzero(which)
     if which.size == 0:
         return np.zeros(0, dtype=np.int64)
     if which.dtype.kind in "iuf":
-        raise ValueError("select takes a boolean mask or ids as text, not positions: "
-                         "write select(predictions.id[positions])")
+        raise ValueError(
+            "select takes a boolean mask or ids as text, not positions: "
+            "write select(predictions.id[positions])"
+        )
     return _find(predictions.id, _ids(which), "these predictions")
 
 
 def _find(ids, wanted, where):
-    "Where in `ids` each wanted id stands. Raises ValueError naming those that are not there."
+    """Where in `ids` each wanted id stands. Raises ValueError naming those that are not there."""
     order = np.argsort(ids, kind="stable")
     place = np.searchsorted(ids, wanted, sorter=order)
-    found = order[np.minimum(place, len(ids) - 1)] if len(ids) else np.zeros(len(wanted), dtype=np.int64)
+    found = (
+        order[np.minimum(place, len(ids) - 1)]
+        if len(ids)
+        else np.zeros(len(wanted), dtype=np.int64)
+    )
     absent = ids[found] != wanted if len(ids) else np.ones(len(wanted), dtype=bool)
     if absent.any():
         raise ValueError(f"ids missing from {where}: {few(wanted[absent])}")
     following = order[np.minimum(place + 1, len(ids) - 1)] if len(ids) else found
-    if (repeated := (following != found) & (ids[following] == wanted) if len(ids) else absent).any():
-        raise ValueError(f"repeated ids in {where}: {few(wanted[repeated])}: keep one row per example")
+    if (
+        repeated := (following != found) & (ids[following] == wanted) if len(ids) else absent
+    ).any():
+        raise ValueError(
+            f"repeated ids in {where}: {few(wanted[repeated])}: keep one row per example"
+        )
     return found
 
 
 def _rows(predictions, rows):
-    "The given rows of every field."
+    """The given rows of every field."""
     take = lambda values: None if values is None else values[rows]
     return Predictions(
-        take(predictions.id), take(predictions.label), None if predictions._derived else take(predictions.prediction),
-        take(predictions.logits), predictions.classes, take(predictions.score), take(predictions.text),
-        {name: values[rows] for name, values in predictions.columns.items()})
+        take(predictions.id),
+        take(predictions.label),
+        None if predictions._derived else take(predictions.prediction),
+        take(predictions.logits),
+        predictions.classes,
+        take(predictions.score),
+        take(predictions.text),
+        {name: values[rows] for name, values in predictions.columns.items()},
+    )
 
 
 def _summary(predictions):
-    "Name and value of each line of the short description."
+    """Name and value of each line of the short description."""
     lines = [("examples", f"{len(predictions):,}")]
     if predictions.logits is not None:
-        lines.append(("logits", f"{predictions.logits.shape[1]} columns of {predictions.logits.dtype}"))
+        lines.append(
+            ("logits", f"{predictions.logits.shape[1]} columns of {predictions.logits.dtype}")
+        )
     if predictions.classes is not None:
         names = predictions.classes
-        lines.append(("classes", ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")))
+        lines.append(
+            (
+                "classes",
+                ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else ""),
+            )
+        )
     if predictions.label is not None and predictions.prediction is not None and len(predictions):
         try:
             lines.append(("accuracy", f"{predictions.correct.mean():.4f}"))
@@ -379,15 +476,17 @@ def _summary(predictions):
             lines.append(("accuracy", f"unknown: {error}"))
     if predictions.score is not None and len(predictions):
         lines.append(("mean score", f"{predictions.score.mean():.4f}"))
-    held = [f for f in ("label", "prediction", "text") if getattr(predictions, f) is not None] + list(predictions.columns)
+    held = [
+        f for f in ("label", "prediction", "text") if getattr(predictions, f) is not None
+    ] + list(predictions.columns)
     return lines + ([("also holds", ", ".join(held))] if held else [])
 
 # %% ../nbs/predictions.ipynb #68557afc
 def over_classes(
-    predictions, # Predictions with `classes`
-    classes,     # the names wanted, in their order; all of the model's own must be among them
+    predictions,  # Predictions with `classes`
+    classes,  # the names wanted, in their order; all of the model's own must be among them
 ):
-    "The same predictions with the columns named `classes`; classes the model lacks get probability 0."
+    """The same predictions with the columns named `classes`; classes the model lacks get probability 0."""
     classes, own = _class_names(classes, None), predictions.require("classes")
     if own == classes:
         return predictions
@@ -398,32 +497,44 @@ def over_classes(
     target = np.array([place[name] for name in own])
     logits = predictions.logits
     if logits is not None:
-        wide = np.repeat(logits.max(axis=1, keepdims=True), len(classes), axis=1) + logits.dtype.type(LOG_ZERO)
+        wide = np.repeat(
+            logits.max(axis=1, keepdims=True), len(classes), axis=1
+        ) + logits.dtype.type(LOG_ZERO)
         wide[:, target] = logits
         logits = wide
     answer = None if predictions._derived else _renumber(predictions, "prediction", target)
-    return Predictions(predictions.id, _renumber(predictions, "label", target), answer, logits, classes,
-                       predictions.score, predictions.text, predictions.columns)
+    return Predictions(
+        predictions.id,
+        _renumber(predictions, "label", target),
+        answer,
+        logits,
+        classes,
+        predictions.score,
+        predictions.text,
+        predictions.columns,
+    )
 
 
 def _renumber(predictions, field, target):
-    "Class indices in another order of the classes; names stay as they are."
+    """Class indices in another order of the classes; names stay as they are."""
     values = getattr(predictions, field)
     if values is None or _kind(values) != "number" or values.dtype.kind == "O":
         return values
     outside = (values < 0) | (values >= len(target)) | (values != np.floor(values))
     if outside.any():
-        raise ValueError(f"{field}s {few(values[outside])} (ids {few(predictions.id[outside])}) are no index of the "
-                         f"{len(target)} classes, so they cannot be renumbered: give them as names")
+        raise ValueError(
+            f"{field}s {few(values[outside])} (ids {few(predictions.id[outside])}) are no index of the "
+            f"{len(target)} classes, so they cannot be renumbered: give them as names"
+        )
     return target[values.astype(np.int64)].astype(values.dtype)
 
 # %% ../nbs/predictions.ipynb #ec0bdb78
 def align(
-    old,                  # Predictions of the model in use
-    new,                  # Predictions of its successor, on the same examples
-    absent_classes=False, # True: a class that one of them lacks is added with probability 0
+    old,  # Predictions of the model in use
+    new,  # Predictions of its successor, on the same examples
+    absent_classes=False,  # True: a class that one of them lacks is added with probability 0
 ):
-    "The two joined by id, in the old one's order. Raises ValueError naming the first few offenders."
+    """The two joined by id, in the old one's order. Raises ValueError naming the first few offenders."""
     for side, name in ((old, "old"), (new, "new")):
         _refuse_repeated(side.id, f"the {name} predictions")
         _refuse_missing(side, f"in the {name} predictions: ")
@@ -440,38 +551,57 @@ def align(
 
 
 def _in_order_of(old, new):
-    "The new predictions in the old one's order. Raises ValueError when one side lacks an example."
+    """The new predictions in the old one's order. Raises ValueError when one side lacks an example."""
     old_order, new_order = np.argsort(old.id), np.argsort(new.id)
     if not np.array_equal(old.id[old_order], new.id[new_order]):
-        only = {"old": np.setdiff1d(old.id, new.id, True), "new": np.setdiff1d(new.id, old.id, True)}
+        only = {
+            "old": np.setdiff1d(old.id, new.id, True),
+            "new": np.setdiff1d(new.id, old.id, True),
+        }
         sides = [f"{few(ids)} only in the {name}" for name, ids in only.items() if len(ids)]
-        raise ValueError(f"the two hold different examples (ids {'; '.join(sides)}): "
-                         "keep the shared ones with select(ids) if that is what you want")
+        raise ValueError(
+            f"the two hold different examples (ids {'; '.join(sides)}): "
+            "keep the shared ones with select(ids) if that is what you want"
+        )
     rows = np.empty(len(old), dtype=np.int64)
     rows[old_order] = new_order
     return _rows(new, rows)
 
 # %% ../nbs/predictions.ipynb #a3a01fee
 def _same_classes(old, new, absent_classes):
-    "Both over the same columns in the same order."
+    """Both over the same columns in the same order."""
     if old.classes is None or new.classes is None:
-        widths = [len(side.classes) if side.classes is not None else side.logits.shape[1]
-                  for side in (old, new) if side.classes is not None or side.logits is not None]
+        widths = [
+            len(side.classes) if side.classes is not None else side.logits.shape[1]
+            for side in (old, new)
+            if side.classes is not None or side.logits is not None
+        ]
         if len(set(widths)) > 1:
-            raise ValueError(f"the old predictions have {widths[0]} classes and the new ones {widths[1]}: "
-                             "name the columns of both with replace(classes=[...])")
+            raise ValueError(
+                f"the old predictions have {widths[0]} classes and the new ones {widths[1]}: "
+                "name the columns of both with replace(classes=[...])"
+            )
         return old, new
-    lost, added = [[c for c in a if c not in set(b)] for a, b in ((old.classes, new.classes), (new.classes, old.classes))]
+    lost, added = [
+        [c for c in a if c not in set(b)]
+        for a, b in ((old.classes, new.classes), (new.classes, old.classes))
+    ]
     if (lost or added) and not absent_classes:
-        sides = [f"{few(names)} only in the {side}" for names, side in ((lost, "old"), (added, "new")) if names]
-        raise ValueError(f"the two know other classes ({'; '.join(sides)}): pass absent_classes=True to give "
-                         "a class that one of them lacks the probability 0 there")
+        sides = [
+            f"{few(names)} only in the {side}"
+            for names, side in ((lost, "old"), (added, "new"))
+            if names
+        ]
+        raise ValueError(
+            f"the two know other classes ({'; '.join(sides)}): pass absent_classes=True to give "
+            "a class that one of them lacks the probability 0 there"
+        )
     union = old.classes + tuple(added)
     return over_classes(old, union), over_classes(new, union)
 
 
 def _same_labels(old, new):
-    "Both with the same labels; one without takes the other's. Raises ValueError naming ids whose labels differ."
+    """Both with the same labels; one without takes the other's. Raises ValueError naming ids whose labels differ."""
     if old.label is None and new.label is None:
         return old, new
     if new.label is None:
@@ -481,25 +611,32 @@ def _same_labels(old, new):
     _same_kind(old.label, new.label, "the old labels", "the new ones")
     other = old.label != new.label
     if other.any():
-        raise ValueError(f"labels differ for ids {few(old.id[other])} (old {few(old.label[other])}; "
-                         f"new {few(new.label[other])}): both must be judged by the same truth")
+        raise ValueError(
+            f"labels differ for ids {few(old.id[other])} (old {few(old.label[other])}; "
+            f"new {few(new.label[other])}): both must be judged by the same truth"
+        )
     return old, new
 
 # %% ../nbs/predictions.ipynb #c9af24cb
 def text_digests(
-    predictions, # Predictions with generated texts, or with what was published of them
+    predictions,  # Predictions with generated texts, or with what was published of them
 ):
-    "(N,) whole numbers, equal where the texts are (a chance of 2 to the power -64 aside). Raises ValueError where there is neither."
+    """(N,) whole numbers, equal where the texts are (a chance of 2 to the power -64 aside). Raises ValueError where there is neither."""
     if predictions.text is None and "text_digest" in predictions.columns:
         return predictions.columns["text_digest"]
-    digest = lambda text: hashlib.sha256(ascii(text).encode()).digest()[:8] # ascii: a missing text is not the text "None"
-    return np.array([int.from_bytes(digest(one), "little", signed=True) for one in predictions.require("text")], dtype=np.int64)
+    digest = lambda text: hashlib.sha256(ascii(text).encode()).digest()[
+        :8
+    ]  # ascii: a missing text is not the text "None"
+    return np.array(
+        [int.from_bytes(digest(one), "little", signed=True) for one in predictions.require("text")],
+        dtype=np.int64,
+    )
 
 # %% ../nbs/predictions.ipynb #56f0dc9e
 def mean_logits(
-    members, # Predictions with logits on the same examples
+    members,  # Predictions with logits on the same examples
 ):
-    "The average of the members' logits, in the first one's order. Raises ValueError as `align` does."
+    """The average of the members' logits, in the first one's order. Raises ValueError as `align` does."""
     members = list(members)
     if not members:
         raise ValueError("mean_logits needs at least one member")
@@ -510,11 +647,16 @@ def mean_logits(
         member.require("logits")
         first, member = align(first, member)
         total += member.logits
-    return Predictions(first.id, first.label, logits=(total / len(members)).astype(first.logits.dtype), classes=first.classes)
+    return Predictions(
+        first.id,
+        first.label,
+        logits=(total / len(members)).astype(first.logits.dtype),
+        classes=first.classes,
+    )
 
 # %% ../nbs/predictions.ipynb #9ac5ec41
 def _save(predictions, path):
-    "Writes under a temporary name in the same folder, then moves."
+    """Writes under a temporary name in the same folder, then moves."""
     writers = {".parquet": _write_parquet, ".csv": _write_csv, ".jsonl": _write_jsonl}
     if path.suffix not in writers:
         raise ValueError(f"cannot save as {path.name!r}: the name must end in {', '.join(writers)}")
@@ -533,38 +675,54 @@ def _save(predictions, path):
 
 
 def _plain_fields(predictions):
-    "Everything but logits and class names, in the order of a file's columns."
-    fields = {f: getattr(predictions, f) for f in _FIELDS if f not in ("logits", "classes")} | predictions.columns
+    """Everything but logits and class names, in the order of a file's columns."""
+    fields = {
+        f: getattr(predictions, f) for f in _FIELDS if f not in ("logits", "classes")
+    } | predictions.columns
     return {name: values for name, values in fields.items() if values is not None}
 
 
 def _write_parquet(predictions, path):
     import pyarrow as pa
     from pyarrow import parquet
-    table = {name: pa.array(values.astype(object) if values.dtype.kind == "U" else values)
-             for name, values in _plain_fields(predictions).items()}
+
+    table = {
+        name: pa.array(values.astype(object) if values.dtype.kind == "U" else values)
+        for name, values in _plain_fields(predictions).items()
+    }
     if predictions.logits is not None:
         flat = pa.array(np.ascontiguousarray(predictions.logits).reshape(-1))
         table["logits"] = pa.FixedSizeListArray.from_arrays(flat, predictions.logits.shape[1])
     note = {"classes": predictions.classes}
-    table = pa.table(table).replace_schema_metadata({"compatkit": json.dumps(note, ensure_ascii=False)})
+    table = pa.table(table).replace_schema_metadata(
+        {"compatkit": json.dumps(note, ensure_ascii=False)}
+    )
     parquet.write_table(table, path, compression="zstd")
 
 # %% ../nbs/predictions.ipynb #83229603
-WHOLE = re.compile(r"-?(0|[1-9][0-9]*)") # how a whole number is written; 007 is text
+WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")  # how a whole number is written; 007 is text
 
 
 def _write_csv(predictions, path):
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
+
     answers = [v for v in (predictions.label, predictions.prediction) if v is not None]
-    cells = [v for a in answers for v in (a.tolist() if _kind(a) == "text" else ()) if v is not None]
+    cells = [
+        v for a in answers for v in (a.tolist() if _kind(a) == "text" else ()) if v is not None
+    ]
     if cells and all(map(WHOLE.fullmatch, cells)):
-        raise ValueError(f"csv cannot tell the text {cells[0]!r} from the number {cells[0]}: save as parquet or jsonl, or use numbers")
+        raise ValueError(
+            f"csv cannot tell the text {cells[0]!r} from the number {cells[0]}: save as parquet or jsonl, or use numbers"
+        )
     if predictions.classes is not None and predictions.logits is None:
-        raise ValueError("csv has no place for class names without logits: save as parquet or jsonl, or replace(classes=None)")
-    table = {name: pa.array(values.astype(object) if values.dtype.kind == "U" else values)
-             for name, values in _plain_fields(predictions).items()}
+        raise ValueError(
+            "csv has no place for class names without logits: save as parquet or jsonl, or replace(classes=None)"
+        )
+    table = {
+        name: pa.array(values.astype(object) if values.dtype.kind == "U" else values)
+        for name, values in _plain_fields(predictions).items()
+    }
     if predictions.logits is not None:
         wide = predictions.logits.astype(np.promote_types(predictions.logits.dtype, np.float32))
         names = predictions.classes or range(wide.shape[1])
@@ -575,8 +733,14 @@ def _write_csv(predictions, path):
 def _write_jsonl(predictions, path):
     fields = {name: values.tolist() for name, values in _plain_fields(predictions).items()}
     if predictions.logits is not None:
-        rows = predictions.logits.astype(np.promote_types(predictions.logits.dtype, np.float32)).tolist()
-        fields["logits"] = rows if predictions.classes is None else [dict(zip(predictions.classes, row)) for row in rows]
+        rows = predictions.logits.astype(
+            np.promote_types(predictions.logits.dtype, np.float32)
+        ).tolist()
+        fields["logits"] = (
+            rows
+            if predictions.classes is None
+            else [dict(zip(predictions.classes, row)) for row in rows]
+        )
     elif predictions.classes is not None:
         fields["classes"] = [predictions.classes] * len(predictions)
     if predictions.score is not None:
@@ -590,7 +754,7 @@ ENDINGS = (".parquet", ".csv", ".jsonl")
 
 
 def _load(path, rename):
-    "Reads by the name's ending; errors begin with the file's name."
+    """Reads by the name's ending; errors begin with the file's name."""
     readers = dict(zip(ENDINGS, (_read_parquet, _read_csv, _read_jsonl)))
     with checked_file(path):
         predictions = readers[path.suffix](path, rename)
@@ -602,9 +766,9 @@ def _load(path, rename):
 
 @contextmanager
 def checked_file(
-    path, # Path of a file that is about to be read
+    path,  # Path of a file that is about to be read
 ):
-    "Looks whether the file is what its name says; errors inside begin with its name. Raises FileNotFoundError, ValueError."
+    """Looks whether the file is what its name says; errors inside begin with its name. Raises FileNotFoundError, ValueError."""
     if path.suffix not in ENDINGS:
         raise ValueError(f"cannot read {path.name!r}: the name must end in {', '.join(ENDINGS)}")
     if not path.is_file():
@@ -614,37 +778,53 @@ def checked_file(
     try:
         _look_inside(path)
         yield
-    except ValueError as error: # pyarrow's errors for broken files are ValueErrors as well
+    except ValueError as error:  # pyarrow's errors for broken files are ValueErrors as well
         foreign = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error)
-        told = "this text is not UTF-8 (Latin-1 or Windows-1252 perhaps): save it as UTF-8" if foreign else error
+        told = (
+            "this text is not UTF-8 (Latin-1 or Windows-1252 perhaps): save it as UTF-8"
+            if foreign
+            else error
+        )
         raise ValueError(f"{path.name}: {told}") from error
 
 
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip or Excel", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "zip or Excel",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+}
 
 
 def _look_inside(path):
-    "Raises ValueError when the first bytes are not those of what the name promises."
+    """Raises ValueError when the first bytes are not those of what the name promises."""
     with open(path, "rb") as file:
         start = file.read(4096)
     packed = [name for magic, name in _COMPRESSED.items() if start.startswith(magic)]
     if packed:
-        raise ValueError(f"this is a {packed[0]} file, not {path.suffix}: unpack it, or export it as {path.suffix}")
+        raise ValueError(
+            f"this is a {packed[0]} file, not {path.suffix}: unpack it, or export it as {path.suffix}"
+        )
     if path.suffix == ".parquet" and start[:4] != b"PAR1":
         raise ValueError("this is not a parquet file: name it by what it holds, or write it again")
     if path.suffix != ".parquet" and start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ValueError("this text is UTF-16: save it as UTF-8")
     if path.suffix != ".parquet" and (start[:4] == b"PAR1" or b"\0" in start):
-        raise ValueError(f"this is not text, so no {path.suffix} file: name it by what it holds, or write it again")
-    if path.suffix == ".jsonl" and not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+        raise ValueError(
+            f"this is not text, so no {path.suffix} file: name it by what it holds, or write it again"
+        )
+    if path.suffix == ".jsonl" and not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(
+        b"{"
+    ):
         raise ValueError("this is no jsonl file (one JSON object per line): write it again")
 
 
 def house_names(
     names,  # of the columns in a file
-    rename, # name in the file -> name here; names that the file lacks are passed over
+    rename,  # name in the file -> name here; names that the file lacks are passed over
 ):
-    "The names by which the columns go here; None for one whose name is given to another. Raises ValueError for repeated names."
+    """The names by which the columns go here; None for one whose name is given to another. Raises ValueError for repeated names."""
     given = [rename[name] for name in names if name in rename]
     here = [rename.get(name, None if name in given else name) for name in names]
     repeated = [name for i, name in enumerate(here) if name is not None and name in here[:i]]
@@ -654,21 +834,27 @@ def house_names(
 
 
 def check_columns(
-    names, # of the columns, as they go here
+    names,  # of the columns, as they go here
 ):
-    "Raises ValueError when there is no id, or nothing that a model answered."
+    """Raises ValueError when there is no id, or nothing that a model answered."""
     names = list(names)
     if "id" not in names:
         between = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
-        told = f"the columns are divided by {between!r}, not by commas" if between else found(names, "id")
+        told = (
+            f"the columns are divided by {between!r}, not by commas"
+            if between
+            else found(names, "id")
+        )
         raise ValueError(f"the column `id` is missing ({told}): add one that names each example")
     answers = ("prediction", "logits", "probabilities", "score", "text")
     if not any(name in answers or name.startswith(("logit_", "prob_")) for name in names):
-        raise ValueError(f"none of `prediction`, `logits`, `probabilities`, `score`, `text` is there ({found(names, 'prediction')})")
+        raise ValueError(
+            f"none of `prediction`, `logits`, `probabilities`, `score`, `text` is there ({found(names, 'prediction')})"
+        )
 
 
 def _from_fields(fields, classes=None):
-    "Predictions from columns by name."
+    """Predictions from columns by name."""
     check_columns(fields)
     known = {name: fields.pop(name) for name in _FIELDS if name in fields and name != "classes"}
     if "probabilities" in fields:
@@ -679,7 +865,7 @@ def _from_fields(fields, classes=None):
 
 # %% ../nbs/predictions.ipynb #46c57574
 def _from_wide(fields, number):
-    "Gathers logit_<class> or prob_<class> columns into one matrix; returns the class names (None for 0, 1, 2, ...)."
+    """Gathers logit_<class> or prob_<class> columns into one matrix; returns the class names (None for 0, 1, 2, ...)."""
     for prefix, name in (("logit_", "logits"), ("prob_", "probabilities")):
         own = [column for column in fields if column.startswith(prefix)]
         if own and name not in fields:
@@ -691,21 +877,31 @@ def _from_wide(fields, number):
 
 def _read_parquet(path, rename):
     from pyarrow import parquet
+
     table = parquet.read_table(path, partitioning=None)
     note = json.loads((table.schema.metadata or {}).get(b"compatkit", b"{}"))
     names = house_names(table.column_names, rename)
-    table = table.rename_columns([name or "" for name in names]).select([i for i, name in enumerate(names) if name is not None])
+    table = table.rename_columns([name or "" for name in names]).select(
+        [i for i, name in enumerate(names) if name is not None]
+    )
     names = table.column_names
     ids = table.column("id").to_pylist() if "id" in names else range(len(table))
-    fields = {name: _arrow_matrix(table.column(name), name, ids) if name in ("logits", "probabilities")
-              else _arrow_values(table.column(name)) for name in names}
-    classes = note.get("classes") or _from_wide(fields, lambda values, name: np.asarray(values, dtype=np.result_type(values)))
+    fields = {
+        name: _arrow_matrix(table.column(name), name, ids)
+        if name in ("logits", "probabilities")
+        else _arrow_values(table.column(name))
+        for name in names
+    }
+    classes = note.get("classes") or _from_wide(
+        fields, lambda values, name: np.asarray(values, dtype=np.result_type(values))
+    )
     return _from_fields(fields, classes)
 
 
 def _arrow_values(column):
-    "A column as an array; missing values become None or NaN, nested values stay Python objects."
+    """A column as an array; missing values become None or NaN, nested values stay Python objects."""
     import pyarrow as pa
+
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_nested(column.type) or pa.types.is_decimal(column.type):
@@ -714,52 +910,74 @@ def _arrow_values(column):
 
 
 def _arrow_matrix(column, name, ids):
-    "A column of lists as (N, C). Raises ValueError naming examples with another width."
+    """A column of lists as (N, C). Raises ValueError naming examples with another width."""
     import pyarrow as pa
     from pyarrow import compute
-    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)):
+
+    if not (
+        pa.types.is_list(column.type)
+        or pa.types.is_large_list(column.type)
+        or pa.types.is_fixed_size_list(column.type)
+    ):
         raise ValueError(f"`{name}` must hold a list of numbers per example, not {column.type}")
-    widths = compute.list_value_length(column).to_numpy(zero_copy_only=False) if len(column) else np.zeros(0)
+    widths = (
+        compute.list_value_length(column).to_numpy(zero_copy_only=False)
+        if len(column)
+        else np.zeros(0)
+    )
     _one_width(widths, name, ids)
-    values = pa.chunked_array([chunk.flatten() for chunk in column.chunks], type=column.type.value_type)
+    values = pa.chunked_array(
+        [chunk.flatten() for chunk in column.chunks], type=column.type.value_type
+    )
     return values.to_numpy().reshape(len(column), -1)
 
 
 def _one_width(widths, name, ids):
-    "Raises ValueError naming the examples whose rows are longer or shorter than the first."
+    """Raises ValueError naming the examples whose rows are longer or shorter than the first."""
     widths = np.asarray(widths, dtype=np.float64)
     other = ~(widths == widths[0]) if len(widths) else np.zeros(0, dtype=bool)
     if other.any():
-        raise ValueError(f"`{name}` has {widths[0]:g} values in the first row and another count for ids "
-                         f"{few([ids[i] for i in np.flatnonzero(other)[:4]])}: every row needs one value per class")
+        raise ValueError(
+            f"`{name}` has {widths[0]:g} values in the first row and another count for ids "
+            f"{few([ids[i] for i in np.flatnonzero(other)[:4]])}: every row needs one value per class"
+        )
 
 # %% ../nbs/predictions.ipynb #e8164e56
 def csv_header(
-    path, # of a csv
+    path,  # of a csv
 ):
-    "The names in its first line."
+    """The names in its first line."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         return next(csv.reader(file), [])
 
 
 def csv_names(
-    path,   # of a csv
-    rename, # name in the file -> name here
+    path,  # of a csv
+    rename,  # name in the file -> name here
 ):
-    "The columns of a csv: name here -> name in the file. Raises ValueError for repeated names."
+    """The columns of a csv: name here -> name in the file. Raises ValueError for repeated names."""
     header = csv_header(path)
-    return {here: name for here, name in zip(house_names(header, rename), header) if here is not None}
+    return {
+        here: name for here, name in zip(house_names(header, rename), header) if here is not None
+    }
 
 
 def csv_cells(
     path,  # of a csv
-    names, # name here -> name in the file, of the columns to be read
+    names,  # name here -> name in the file, of the columns to be read
 ):
-    "The cells of these columns as they are written: an Arrow table of text. Raises ValueError for uneven rows."
+    """The cells of these columns as they are written: an Arrow table of text. Raises ValueError for uneven rows."""
     from pyarrow import csv as arrow_csv, string
+
     table = arrow_csv.read_csv(
-        path, parse_options=arrow_csv.ParseOptions(newlines_in_values=True), convert_options=arrow_csv.ConvertOptions(
-            include_columns=list(names.values()), column_types={name: string() for name in names.values()}, strings_can_be_null=False))
+        path,
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(
+            include_columns=list(names.values()),
+            column_types={name: string() for name in names.values()},
+            strings_can_be_null=False,
+        ),
+    )
     return table.rename_columns(list(names))
 
 
@@ -770,29 +988,40 @@ def _read_csv(path, rename):
     whole = all(WHOLE.fullmatch(cell) for name in answers for cell in fields[name] if cell)
     for name in fields:
         if name in answers:
-            fields[name] = [None if cell == "" else int(cell) if whole else cell for cell in fields[name].tolist()]
+            fields[name] = [
+                None if cell == "" else int(cell) if whole else cell
+                for cell in fields[name].tolist()
+            ]
         elif name == "score":
             fields[name] = _csv_floats(fields[name], name, empty=True)
         elif name not in ("id", "text") and not name.startswith(("logit_", "prob_")):
             fields[name] = _csv_column(fields[name])
     for name in ("logits", "probabilities"):
         if name in fields:
-            raise ValueError(f"a csv needs one column per class, {'logit' if name == 'logits' else 'prob'}_<class>, instead of `{name}`")
+            raise ValueError(
+                f"a csv needs one column per class, {'logit' if name == 'logits' else 'prob'}_<class>, instead of `{name}`"
+            )
     classes = _from_wide(fields, _csv_floats)
     return _from_fields(fields, classes)
 
 
 def _csv_floats(cells, name, empty=False):
-    "Cells as floats. Raises ValueError naming the column and the first cells that are none."
+    """Cells as floats. Raises ValueError naming the column and the first cells that are none."""
     try:
         return np.array([np.nan if empty and cell == "" else float(cell) for cell in cells])
     except ValueError:
-        wrong = [cell for cell in cells if not re.fullmatch(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*|.*(nan|inf).*", cell, re.I)]
+        wrong = [
+            cell
+            for cell in cells
+            if not re.fullmatch(
+                r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*|.*(nan|inf).*", cell, re.I
+            )
+        ]
         raise ValueError(f"the column `{name}` needs numbers, and holds {few(wrong)}") from None
 
 
 def _csv_column(cells):
-    "A further column: whole numbers, floats or text, the first that fits all cells."
+    """A further column: whole numbers, floats or text, the first that fits all cells."""
     if all(map(WHOLE.fullmatch, cells)):
         return np.array([int(cell) for cell in cells])
     try:
@@ -802,9 +1031,9 @@ def _csv_column(cells):
 
 # %% ../nbs/predictions.ipynb #6869fb38
 def json_objects(
-    path, # of a jsonl file
+    path,  # of a jsonl file
 ):
-    "The objects of a jsonl file. Raises ValueError naming the line that is none."
+    """The objects of a jsonl file. Raises ValueError naming the line that is none."""
     objects = []
     with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
@@ -812,7 +1041,9 @@ def json_objects(
                 try:
                     value = json.loads(line)
                 except json.JSONDecodeError as error:
-                    raise ValueError(f"line {number} is no JSON ({error.msg}): each line must be one object") from None
+                    raise ValueError(
+                        f"line {number} is no JSON ({error.msg}): each line must be one object"
+                    ) from None
                 if not isinstance(value, Mapping):
                     raise ValueError(f"line {number} is no JSON object: each line must be one")
                 objects.append(value)
@@ -824,7 +1055,11 @@ def _read_jsonl(path, rename):
     if objects and "doc_id" in objects[0] and "filtered_resps" in objects[0]:
         return _from_samples(objects, path)
     names = list(dict.fromkeys(name for value in objects for name in value))
-    fields = {here: [value.get(name) for value in objects] for name, here in zip(names, house_names(names, rename)) if here is not None}
+    fields = {
+        here: [value.get(name) for value in objects]
+        for name, here in zip(names, house_names(names, rename))
+        if here is not None
+    }
     ids = fields.get("id", range(len(objects)))
     classes = fields.pop("classes", [None])[0]
     for name in ("logits", "probabilities"):
@@ -838,11 +1073,13 @@ def _read_jsonl(path, rename):
 
 
 def _json_matrix(rows, name, ids):
-    "Rows given as lists or as objects by class name. Returns the names and the matrix."
+    """Rows given as lists or as objects by class name. Returns the names and the matrix."""
     named = isinstance(rows[0], Mapping)
     wrong = [i for i, row in enumerate(rows) if not isinstance(row, Mapping if named else list)]
     if wrong:
-        raise ValueError(f"`{name}` must be {'an object' if named else 'a list'} in every line; it is not for ids {few([ids[i] for i in wrong])}")
+        raise ValueError(
+            f"`{name}` must be {'an object' if named else 'a list'} in every line; it is not for ids {few([ids[i] for i in wrong])}"
+        )
     _one_width([len(row) for row in rows], name, ids)
     classes = list(rows[0]) if named else None
     if named:
@@ -854,31 +1091,49 @@ def _json_matrix(rows, name, ids):
 
 # %% ../nbs/predictions.ipynb #24eb70ba
 def _from_samples(objects, path):
-    "Predictions from the objects of a sample file."
+    """Predictions from the objects of a sample file."""
     match = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d:.\-]+)?", path.stem)
     if not match:
-        raise ValueError("a sample file must be called samples_<task>_<date>.jsonl, since the task is part of every id")
+        raise ValueError(
+            "a sample file must be called samples_<task>_<date>.jsonl, since the task is part of every id"
+        )
     ids = np.array([f"{match[1]}/{o['doc_id']}/{o.get('filter', 'none')}" for o in objects])
     names = list(dict.fromkeys(m for o in objects for m in o.get("metrics", ())))
     columns = {m: [o.get(m) for o in objects] for m in names if m not in _FIELDS}
     answers = [o["filtered_resps"] for o in objects]
-    if not all(len(a) > 1 and all(isinstance(pair, list) and len(pair) == 2 for pair in a) for a in answers):
-        scores = [next((o[m] for m in o.get("metrics", ()) if isinstance(o.get(m), (int, float))), np.nan) for o in objects]
+    if not all(
+        len(a) > 1 and all(isinstance(pair, list) and len(pair) == 2 for pair in a) for a in answers
+    ):
+        scores = [
+            next((o[m] for m in o.get("metrics", ()) if isinstance(o.get(m), (int, float))), np.nan)
+            for o in objects
+        ]
         columns["target"] = [str(o.get("target")) for o in objects]
-        return Predictions(ids, score=scores, text=[str(a[0]) if len(a) == 1 else json.dumps(a) for a in answers], columns=columns)
+        return Predictions(
+            ids,
+            score=scores,
+            text=[str(a[0]) if len(a) == 1 else json.dumps(a) for a in answers],
+            columns=columns,
+        )
     rows = [[float(likelihood) for likelihood, _ in a] for a in answers]
     label = [right_choice(o, i) for o, i in zip(objects, ids.tolist())]
     same = len({len(row) for row in rows}) == 1
-    predictions = Predictions(ids, label, None if same else [int(np.argmax(row)) for row in rows], rows if same else None, columns=columns)
+    predictions = Predictions(
+        ids,
+        label,
+        None if same else [int(np.argmax(row)) for row in rows],
+        rows if same else None,
+        columns=columns,
+    )
     _agrees(predictions, objects)
     return predictions
 
 
 def right_choice(
-    sample,   # an object of a sample file
-    identity, # its id, for the error message
+    sample,  # an object of a sample file
+    identity,  # its id, for the error message
 ):
-    "The index of the right choice: `target` itself, or the place of its text among the choices."
+    """The index of the right choice: `target` itself, or the place of its text among the choices."""
     target = str(sample.get("target")).strip()
     if target.isdecimal():
         return int(target)
@@ -886,14 +1141,20 @@ def right_choice(
     arguments = arguments.values() if isinstance(arguments, Mapping) else arguments
     choices = [str(a["arg_1"] if isinstance(a, Mapping) else a[1]).strip() for a in arguments]
     if choices.count(target) != 1:
-        raise ValueError(f"the target {target!r} of {identity!r} is neither the number of a choice nor the text of exactly one: "
-                         "save id, label and prediction yourself")
+        raise ValueError(
+            f"the target {target!r} of {identity!r} is neither the number of a choice nor the text of exactly one: "
+            "save id, label and prediction yourself"
+        )
     return choices.index(target)
 
 
 def _agrees(predictions, objects):
-    "Raises ValueError when the harness judged an answer otherwise than its log-likelihoods say."
-    wrong = np.array(["acc" in o and float(o["acc"]) != c for o, c in zip(objects, predictions.correct)])
+    """Raises ValueError when the harness judged an answer otherwise than its log-likelihoods say."""
+    wrong = np.array(
+        ["acc" in o and float(o["acc"]) != c for o, c in zip(objects, predictions.correct)]
+    )
     if wrong.any():
-        raise ValueError(f"`acc` contradicts the log-likelihoods for {few(predictions.id[wrong])}: "
-                         "this task is judged in its own way, so save id, label and prediction yourself")
+        raise ValueError(
+            f"`acc` contradicts the log-likelihoods for {few(predictions.id[wrong])}: "
+            "this task is judged in its own way, so save id, label and prediction yourself"
+        )

@@ -17,21 +17,33 @@ from accelerate.utils import extract_model_from_parallel
 from torch import nn
 
 # %% ../nbs/regularizers.ipynb #bb9c318a
-from .models import last_linear
-from .training import Treatment
+from .training.models import last_linear
+from .training.loop import Treatment
 
 # %% ../nbs/regularizers.ipynb #c7660ca8
 def copied_weights(
     old,  # a model, or a dictionary name → tensor
 ) -> dict:
     """name → a copy of each floating-point tensor. ValueError names what is no tensor, or not finite."""
-    found = old.state_dict() if isinstance(old, nn.Module) else dict(old) if isinstance(old, Mapping) else {type(old).__name__: old}
+    found = (
+        old.state_dict()
+        if isinstance(old, nn.Module)
+        else dict(old)
+        if isinstance(old, Mapping)
+        else {type(old).__name__: old}
+    )
     strange = [name for name, value in found.items() if not isinstance(value, torch.Tensor)]
     if strange or not found:
-        raise ValueError(f"the old weights must be a model or a dictionary name → tensor, without {strange[:3] or 'being empty'}")
-    kept = {name: value.detach().clone() for name, value in found.items() if value.is_floating_point()}
+        raise ValueError(
+            f"the old weights must be a model or a dictionary name → tensor, without {strange[:3] or 'being empty'}"
+        )
+    kept = {
+        name: value.detach().clone() for name, value in found.items() if value.is_floating_point()
+    }
     if broken := [name for name, value in kept.items() if not torch.isfinite(value).all()]:
-        raise ValueError(f"the old weights are not finite in {broken[:3]}, {len(broken)} tensors in all; load the old model again")
+        raise ValueError(
+            f"the old weights are not finite in {broken[:3]}, {len(broken)} tensors in all; load the old model again"
+        )
     return kept
 
 # %% ../nbs/regularizers.ipynb #ed0d05d1
@@ -79,11 +91,24 @@ def refuse_sharded(
     who: str,  # the treatment's name
 ) -> None:
     """ValueError names the first tensor that is cut over several processes."""
-    wrappers = {"FullyShardedDataParallel", "DataParallel"} & {type(module).__name__ for module in model.modules()}
+    wrappers = {"FullyShardedDataParallel", "DataParallel"} & {
+        type(module).__name__ for module in model.modules()
+    }
     if any(getattr(module, "_is_fsdp_managed_module", False) for module in model.modules()):
         wrappers.add("FullyShardedDataParallel")
-    marks = ("placements", "ds_id", "_is_flat_param")  # of a DTensor, of ZeRO-3, of FSDP's flat parameters
-    cut = next((name for name, value in model.named_parameters() if any(hasattr(value, mark) for mark in marks)), None)
+    marks = (
+        "placements",
+        "ds_id",
+        "_is_flat_param",
+    )  # of a DTensor, of ZeRO-3, of FSDP's flat parameters
+    cut = next(
+        (
+            name
+            for name, value in model.named_parameters()
+            if any(hasattr(value, mark) for mark in marks)
+        ),
+        None,
+    )
     if wrappers or cut:
         _refuse(who, f"{cut!r} is" if cut else f"the tensors of {min(wrappers)} are")
 
@@ -102,7 +127,8 @@ class WeightTreatment(Treatment):
     def __init__(
         self,
         old,  # the old model, or name → tensor; copied
-        old_classes: tuple | None = None,  # the new index of each row of the old head, where the old model knows fewer classes
+        old_classes: tuple
+        | None = None,  # the new index of each row of the old head, where the old model knows fewer classes
     ):
         self.old_classes = None if old_classes is None else tuple(old_classes)
         self._old, self._fitted = copied_weights(old), {}
@@ -125,12 +151,20 @@ class WeightTreatment(Treatment):
         """name → tensor of the parameter's shape, type and device, for every parameter that is trained."""
         head = set() if self.old_classes is None else head_names(model)
         if beyond := sorted(tensors.keys() - model.state_dict().keys()):
-            raise ValueError(f"{whose} has tensors that the new model lacks: {beyond[:3]}, {len(beyond)} in all; both must be of one architecture")
+            raise ValueError(
+                f"{whose} has tensors that the new model lacks: {beyond[:3]}, {len(beyond)} in all; both must be of one architecture"
+            )
         fitted = {}
         for name, value in model.named_parameters():
             if name not in tensors:
-                raise ValueError(f"{whose} has no tensor {name!r}, which the new model has; both must be of one architecture")
-            tensor = spread_rows(tensors[name], self.old_classes, value, name) if name in head else tensors[name]
+                raise ValueError(
+                    f"{whose} has no tensor {name!r}, which the new model has; both must be of one architecture"
+                )
+            tensor = (
+                spread_rows(tensors[name], self.old_classes, value, name)
+                if name in head
+                else tensors[name]
+            )
             if tensor.shape != value.shape:
                 raise ValueError(
                     f"{name!r} has the shape {tuple(tensor.shape)} in {whose} and {tuple(value.shape)} in the new one; both must be of one "
@@ -143,10 +177,16 @@ class WeightTreatment(Treatment):
     def _pairs(self, model) -> list:
         """(name, parameter, old tensor) of everything that is trained, all on the parameter's device."""
         refuse_sharded(model, type(self).__name__)
-        parameters = {name: value for name, value in extract_model_from_parallel(model).named_parameters() if value.requires_grad}
+        parameters = {
+            name: value
+            for name, value in extract_model_from_parallel(model).named_parameters()
+            if value.requires_grad
+        }
         if parameters.keys() != self._fitted.keys():
             strange = sorted(parameters.keys() ^ self._fitted.keys())
-            raise ValueError(f"this model was not prepared by {type(self).__name__}, or was changed since: it differs in {strange[:3]}")
+            raise ValueError(
+                f"this model was not prepared by {type(self).__name__}, or was changed since: it differs in {strange[:3]}"
+            )
         for name, value in parameters.items():
             if self._fitted[name].shape != value.shape:
                 _refuse(type(self).__name__, f"{name!r} is")
@@ -156,7 +196,9 @@ class WeightTreatment(Treatment):
 
     def _held_rows(self, value):
         """(C, 1, …) ones for a head's rows that the old model has, zeros for the free ones."""
-        held = torch.zeros(len(value), *[1] * (value.ndim - 1), dtype=value.dtype, device=value.device)
+        held = torch.zeros(
+            len(value), *[1] * (value.ndim - 1), dtype=value.dtype, device=value.device
+        )
         held[list(self.old_classes)] = 1
         return held
 
@@ -172,20 +214,28 @@ class _Springs(torch.autograd.Function):
         """A scalar, at least float32."""
         total, pulls = 0, []
         for tensors in zip(parameters, old, stiffness):
-            pulls.append(torch.empty(tensors[0].numel(), dtype=tensors[0].dtype, device=tensors[0].device))
+            pulls.append(
+                torch.empty(tensors[0].numel(), dtype=tensors[0].dtype, device=tensors[0].device)
+            )
             size = PIECE if tensors[0].device.type == "cpu" else max(1, tensors[0].numel())
             exact = torch.promote_types(tensors[0].dtype, torch.float32)
-            for value, anchor, stiff, pull in zip(*(one.reshape(-1).split(size) for one in (*tensors, pulls[-1]))):
+            for value, anchor, stiff, pull in zip(
+                *(one.reshape(-1).split(size) for one in (*tensors, pulls[-1]))
+            ):
                 moved = value - anchor
                 torch.mul(moved, stiff, out=pull)
                 total = total + torch.dot(moved.to(exact), pull.to(exact))
-        context.save_for_backward(*(pull.view(value.shape) for pull, value in zip(pulls, parameters)))
+        context.save_for_backward(
+            *(pull.view(value.shape) for pull, value in zip(pulls, parameters))
+        )
         return total / 2
 
     @staticmethod
     def backward(context, gradient):
         """s(θ − θ_o) for each parameter."""
-        if gradient.device.type == "cpu" and gradient == 1:  # no accumulation of batches: spare a pass
+        if (
+            gradient.device.type == "cpu" and gradient == 1
+        ):  # no accumulation of batches: spare a pass
             return None, None, *context.saved_tensors
         return None, None, *(pull * gradient.to(pull.dtype) for pull in context.saved_tensors)
 
@@ -198,7 +248,8 @@ class ElasticWeightConsolidation(WeightTreatment):
         old,  # the old model, or name → tensor; copied
         fisher: dict,  # name → tensor of the old model's shapes, at least 0: fisher.fisher_diagonal(old, batches)
         weight: float = 1.0,  # λ, at least 0
-        old_classes: tuple | None = None,  # the new index of each row of the old head, where the old model knows fewer classes
+        old_classes: tuple
+        | None = None,  # the new index of each row of the old head, where the old model knows fewer classes
     ):
         if not 0 <= weight < float("inf"):
             raise ValueError(f"weight is {weight}; it must be a finite number, at least 0")
@@ -209,12 +260,18 @@ class ElasticWeightConsolidation(WeightTreatment):
         """The Fisher as given; ValueError names tensors that are not the old model's, or values that no Fisher has."""
         for name, value in fisher.items():
             if name not in self._old:
-                raise ValueError(f"the Fisher has a tensor {name!r} that the old model lacks; it is that of another model")
+                raise ValueError(
+                    f"the Fisher has a tensor {name!r} that the old model lacks; it is that of another model"
+                )
             if value.shape != self._old[name].shape:
                 shapes = f"{tuple(value.shape)}, in the old model {tuple(self._old[name].shape)}"
-                raise ValueError(f"{name!r} has in the Fisher the shape {shapes}; it is that of another model")
+                raise ValueError(
+                    f"{name!r} has in the Fisher the shape {shapes}; it is that of another model"
+                )
             if not torch.isfinite(value).all() or (value < 0).any():
-                raise ValueError(f"the Fisher holds negative or infinite numbers in {name!r}; compute it again")
+                raise ValueError(
+                    f"the Fisher holds negative or infinite numbers in {name!r}; compute it again"
+                )
         return fisher
 
     def configuration(self) -> dict:
@@ -231,8 +288,14 @@ class ElasticWeightConsolidation(WeightTreatment):
         scaled = {name: value.float() * self.weight for name, value in self._fisher.items()}
         missing = sorted(self._fitted.keys() - scaled.keys())
         if missing:
-            raise ValueError(f"the Fisher has no tensor {missing[0]!r}, {len(missing)} in all; it is that of another model")
-        self._stiffness = self._fit({name: scaled.get(name, value) for name, value in self._old.items()}, model, "the Fisher")
+            raise ValueError(
+                f"the Fisher has no tensor {missing[0]!r}, {len(missing)} in all; it is that of another model"
+            )
+        self._stiffness = self._fit(
+            {name: scaled.get(name, value) for name, value in self._old.items()},
+            model,
+            "the Fisher",
+        )
         return model
 
     def penalty(self, model):
@@ -240,7 +303,9 @@ class ElasticWeightConsolidation(WeightTreatment):
         if self.weight == 0:
             return None
         names, parameters, old = zip(*self._pairs(model))
-        self._stiffness |= {name: self._stiffness[name].to(one.device) for name, one in zip(names, parameters)}
+        self._stiffness |= {
+            name: self._stiffness[name].to(one.device) for name, one in zip(names, parameters)
+        }
         return _Springs.apply([self._stiffness[name] for name in names], list(old), *parameters)
 
 # %% ../nbs/regularizers.ipynb #b96d3f89
@@ -252,7 +317,8 @@ class PriorWeightDecay(WeightTreatment):
         old,  # the old model, or name → tensor; copied
         weight: float = 1.0,  # λ, at least 0; the pull of a step is min(1, learning rate · λ)
         over: str = "all",  # "all" trained tensors, or "matrices": without biases and normalisation, as AdamW's decay in Trainer
-        old_classes: tuple | None = None,  # the new index of each row of the old head, where the old model knows fewer classes
+        old_classes: tuple
+        | None = None,  # the new index of each row of the old head, where the old model knows fewer classes
     ):
         if not 0 <= weight < float("inf"):
             raise ValueError(f"weight is {weight}; it must be a finite number, at least 0")
@@ -268,7 +334,11 @@ class PriorWeightDecay(WeightTreatment):
         if pull == 0:
             return
         head = set() if self.old_classes is None else head_names(extract_model_from_parallel(model))
-        chosen = [(name, value, old) for name, value, old in self._pairs(model) if self.over == "all" or value.ndim > 1]
+        chosen = [
+            (name, value, old)
+            for name, value, old in self._pairs(model)
+            if self.over == "all" or value.ndim > 1
+        ]
         whole = [(value, old) for name, value, old in chosen if name not in head]
         torch._foreach_lerp_([value for value, _ in whole], [old for _, old in whole], pull)
         for _, value, old in (one for one in chosen if one[0] in head):
@@ -281,7 +351,9 @@ def mixout_mask(
 ):
     """0 with probability p, else 1 / (1 − p); drawn from torch's own generator."""
     kept = round((1 - probability) * 2**32)
-    drawn = torch.empty((like.numel() + 1) // 2, dtype=torch.int64, device=like.device).random_(-(2**63), None)
+    drawn = torch.empty((like.numel() + 1) // 2, dtype=torch.int64, device=like.device).random_(
+        -(2**63), None
+    )
     drawn = drawn.view(torch.int32)[: like.numel()].view(like.shape)
     mask = torch.empty(like.shape, dtype=like.dtype, device=like.device)
     torch.lt(drawn, min(kept - 2**31, 2**31 - 1), out=mask)
@@ -331,7 +403,8 @@ class Mixout(WeightTreatment):
         old,  # the old model, or name → tensor; copied
         probability: float = 0.5,  # p, from 0 to below 1: of a weight being the old one in a step
         over: str = "linear",  # the matrices of "linear" layers, as in the paper, or "all" trained tensors
-        old_classes: tuple | None = None,  # the new index of each row of the old head, where the old model knows fewer classes
+        old_classes: tuple
+        | None = None,  # the new index of each row of the old head, where the old model knows fewer classes
     ):
         if not 0 <= probability < 1:
             raise ValueError(f"probability is {probability}; it must be at least 0 and below 1")
@@ -350,9 +423,13 @@ class Mixout(WeightTreatment):
             return super().forward(model, inputs, old_logits, step)
         inner = extract_model_from_parallel(model)
         if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
-            raise ValueError("Mixout cannot show another weight to a model that is compiled already: train without torch_compile")
+            raise ValueError(
+                "Mixout cannot show another weight to a model that is compiled already: train without torch_compile"
+            )
         if any(getattr(module, "gradient_checkpointing", False) for module in inner.modules()):
-            raise ValueError("Mixout cannot compute layers anew in the backward pass, where its mask is gone: train without gradient_checkpointing")
+            raise ValueError(
+                "Mixout cannot compute layers anew in the backward pass, where its mask is gone: train without gradient_checkpointing"
+            )
         dropout = [module for module in inner.modules() if isinstance(module, nn.Dropout)]
         with shown(self._mixed(model, inner), dropout):
             return super().forward(model, inputs, old_logits, step)
@@ -360,7 +437,11 @@ class Mixout(WeightTreatment):
     def _mixed(self, model, inner) -> list:
         """(module, name, mixed tensor) for every place where a mixed parameter is used; shared ones are mixed once."""
         head = set() if self.old_classes is None else head_names(inner)
-        places, mixed, old = [], {}, {id(value): (name, one) for name, value, one in self._pairs(model)}
+        places, mixed, old = (
+            [],
+            {},
+            {id(value): (name, one) for name, value, one in self._pairs(model)},
+        )
         for module in inner.modules():
             for own, value in module._parameters.items():
                 chosen = self.over == "all" or (own == "weight" and isinstance(module, nn.Linear))

@@ -39,8 +39,10 @@ return Object.entries(found).map(([colours, where]) => [...JSON.parse(colours), 
 
 @contextmanager
 def chromium(profile):
-    "A running browser with a fresh profile in this folder; skips the test where something is missing."
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    """A running browser with a fresh profile in this folder; skips the test where something is missing."""
+    program = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     driver = shutil.which("chromedriver")
     if not program or not driver:
         pytest.skip("needs Chromium and its driver (Debian: chromium, chromium-driver)")
@@ -53,7 +55,9 @@ def chromium(profile):
     for option in [*OPTIONS, f"--user-data-dir={profile}"]:
         options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
+    running = webdriver.Chrome(
+        options=options, service=webdriver.ChromeService(executable_path=driver)
+    )
     try:
         yield running
     finally:
@@ -61,7 +65,7 @@ def chromium(profile):
 
 
 def screen(browser, width=1280, height=900, theme="light", medium="screen"):
-    "How large the screen is, and whether the page is to be dark or printed."
+    """How large the screen is, and whether the page is to be dark or printed."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     features = [{"name": "prefers-color-scheme", "value": theme}]
@@ -69,29 +73,35 @@ def screen(browser, width=1280, height=900, theme="light", medium="screen"):
 
 
 def script(browser, allowed=True):
-    "Switches JavaScript on or off for the pages that are opened next."
+    """Switches JavaScript on or off for the pages that are opened next."""
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not allowed})
 
 
 def requests(browser):
-    "The addresses that were asked for since the last call, whether or not they answered."
+    """The addresses that were asked for since the last call, whether or not they answered."""
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    return [message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+    return [
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    ]
 
 
 def complaints(browser):
-    "What the browser wrote to its console since the last call: errors, warnings, refusals of the security policy."
+    """What the browser wrote to its console since the last call: errors, warnings, refusals of the security policy."""
     return [entry["message"] for entry in browser.get_log("browser")]
 
 
 def luminance(colour):
-    "Relative luminance, WCAG 2."
+    """Relative luminance, WCAG 2."""
     parts = [part / 255 for part in colour]
-    linear = [part / 12.92 if part <= .04045 else ((part + .055) / 1.055) ** 2.4 for part in parts]
-    return .2126 * linear[0] + .7152 * linear[1] + .0722 * linear[2]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def contrast(first, second):
-    "Between two colours (red, green, blue), WCAG 2: 1 to 21."
+    """Between two colours (red, green, blue), WCAG 2: 1 to 21."""
     light, dark = sorted((luminance(first), luminance(second)), reverse=True)
-    return (light + .05) / (dark + .05)
+    return (light + 0.05) / (dark + 0.05)

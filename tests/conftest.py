@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def runs_in_a_temporary_folder(tmp_path_factory):
-    "No test writes into the project's runs/; processes that a test starts inherit this."
+    """No test writes into the project's runs/; processes that a test starts inherit this."""
     before = os.environ.get("COMPATKIT_HOME")
     os.environ["COMPATKIT_HOME"] = str(tmp_path_factory.mktemp("runs"))
     yield
@@ -18,7 +18,7 @@ def runs_in_a_temporary_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    "One for all tests of a file."
+    """One for all tests of a file."""
     from browser import chromium
 
     with chromium(tmp_path_factory.mktemp("profile")) as running:
@@ -29,20 +29,26 @@ SLOWEST = "site tables gated_fusion muscle distillation training own_case adapte
 
 
 def pytest_collection_modifyitems(items):
-    "The files that take longest begin first, so that no worker is left with one of them at the end."
+    """The files that take longest begin first, so that no worker is left with one of them at the end."""
     order = {f"test_{name}": position for position, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 def refuse_skip(report):
-    "With COMPATKIT_REQUIRE_ALL=1 a skip is a failure, unless its reason begins with 'needs a GPU'."
-    if os.environ.get("COMPATKIT_REQUIRE_ALL") != "1" or not report.skipped or hasattr(report, "wasxfail"):
+    """With COMPATKIT_REQUIRE_ALL=1 a skip is a failure, unless its reason begins with 'needs a GPU'."""
+    if (
+        os.environ.get("COMPATKIT_REQUIRE_ALL") != "1"
+        or not report.skipped
+        or hasattr(report, "wasxfail")
+    ):
         return
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     reason = reason.removeprefix("Skipped: ")
     if not reason.startswith("needs a GPU"):
         report.outcome = "failed"
-        report.longrepr = f"skipped, though COMPATKIT_REQUIRE_ALL=1 allows only 'needs a GPU ...': {reason}"
+        report.longrepr = (
+            f"skipped, though COMPATKIT_REQUIRE_ALL=1 allows only 'needs a GPU ...': {reason}"
+        )
 
 
 @pytest.hookimpl(hookwrapper=True)

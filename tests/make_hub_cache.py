@@ -19,9 +19,9 @@ from transformers import (
     ResNetConfig, ResNetForImageClassification, RobertaConfig, RobertaForMaskedLM,
 )  # fmt: skip
 
-from compatkit.data import CONVERTED
-from compatkit.models import train_tokenizer
-from compatkit.questions import LANGUAGE_TASKS
+from compatkit.training.tasks import CONVERTED
+from compatkit.training.models import train_tokenizer
+from compatkit.language.tasks import LANGUAGE_TASKS
 
 WORDS = "good bad film plot actor voice ending song dull bright slow quick long short warm cold story scene moral joke".split()
 ENCODERS = {  # id → (configuration, model, layers)
@@ -40,7 +40,10 @@ LANGUAGE_MODELS = {  # id → (configuration, model, width)
     "lmsys/vicuna-7b-v1.5": (LlamaConfig, LlamaForCausalLM, 48),
     "meta-llama/Meta-Llama-3-8B": (LlamaConfig, LlamaForCausalLM, 32),
 }
-RESNETS = {f"microsoft/resnet-{depth}": "bottleneck" if depth >= 50 or depth == 26 else "basic" for depth in (18, 26, 34, 50, 101, 152)}
+RESNETS = {
+    f"microsoft/resnet-{depth}": "bottleneck" if depth >= 50 or depth == 26 else "basic"
+    for depth in (18, 26, 34, 50, 101, 152)
+}
 GLUE = {  # configuration → (text columns, class names, whether the test labels are hidden)
     "mrpc": (("sentence1", "sentence2"), ("not_equivalent", "equivalent"), False),
     "sst2": (("sentence",), ("negative", "positive"), True),
@@ -51,7 +54,7 @@ SIZES = {"train": 64, "validation": 32, "test": 32}
 
 
 def snapshot(folder: Path, kind: str, name: str, branch: str = "main") -> Path:
-    "The empty folder of a repository's only revision, with the reference that points to it."
+    """The empty folder of a repository's only revision, with the reference that points to it."""
     sha = "0123456789abcdef0123456789abcdef01234567"
     repository = folder / "hub" / f"{kind}s--{name.replace('/', '--')}"
     (repository / "refs" / branch).parent.mkdir(parents=True)
@@ -61,7 +64,7 @@ def snapshot(folder: Path, kind: str, name: str, branch: str = "main") -> Path:
 
 
 def sentences(count: int, seed: int) -> list:
-    "Sentences of three to nine words."
+    """Sentences of three to nine words."""
     generator = np.random.default_rng(seed)
     return [" ".join(generator.choice(WORDS, generator.integers(3, 10))) for _ in range(count)]
 
@@ -70,44 +73,63 @@ def sentences(count: int, seed: int) -> list:
 
 
 def word_pieces(target: Path) -> tuple:
-    "BERT's tokenizer files: (entries, the padding's number)."
+    """BERT's tokenizer files: (entries, the padding's number)."""
     tokenizer = train_tokenizer(sentences(200, 0), 200)
     tokenizer.save_pretrained(target)
-    (target / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "model_max_length": 512}))
+    (target / "tokenizer_config.json").write_text(
+        json.dumps({"do_lower_case": True, "model_max_length": 512})
+    )
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     (target / "vocab.txt").write_text("".join(f"{token}\n" for token, _ in vocabulary))
     return len(tokenizer), tokenizer.pad_token_id
 
 
 def byte_pairs(target: Path, special: list) -> tuple:
-    "The tokenizer files of RoBERTa, and of language models: (entries, the padding's number)."
+    """The tokenizer files of RoBERTa, and of language models: (entries, the padding's number)."""
     from tokenizers import ByteLevelBPETokenizer
 
     tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(sentences(200, 0), vocab_size=320, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(
+        sentences(200, 0), vocab_size=320, special_tokens=special, show_progress=False
+    )
     tokenizer.save_model(str(target))
     tokenizer.save(str(target / "tokenizer.json"))
-    named = {"bos_token": "<s>", "eos_token": "</s>", "tokenizer_class": "PreTrainedTokenizerFast"} if "<mask>" not in special else {}
+    named = (
+        {"bos_token": "<s>", "eos_token": "</s>", "tokenizer_class": "PreTrainedTokenizerFast"}
+        if "<mask>" not in special
+        else {}
+    )
     (target / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 512} | named))
     return tokenizer.get_vocab_size(), tokenizer.token_to_id("<pad>")
 
 
 def write_model(target: Path, model) -> None:
-    "config.json and the weights; without the heads that the hub's files share with the embeddings, and under the names that BERT's have there."
+    """config.json and the weights; without the heads that the hub's files share with the embeddings, and under the names that BERT's have there."""
     model.config.architectures = [type(model).__name__]
     model.config.to_json_file(target / "config.json")
-    weights = {key: value.clone().contiguous() for key, value in model.state_dict().items() if "decoder" not in key}
+    weights = {
+        key: value.clone().contiguous()
+        for key, value in model.state_dict().items()
+        if "decoder" not in key
+    }
     if isinstance(model, BertForPreTraining):
         old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-        weights = {next((key.replace(*pair) for pair in old.items() if key.endswith(pair[0])), key): value for key, value in weights.items()}
+        weights = {
+            next((key.replace(*pair) for pair in old.items() if key.endswith(pair[0])), key): value
+            for key, value in weights.items()
+        }
     save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
 
 
 def make_encoder(target: Path, name: str) -> None:
-    "A pretrained encoder's files."
+    """A pretrained encoder's files."""
     config_class, model_class, layers = ENCODERS[name]
     roberta = config_class is RobertaConfig
-    size, pad = byte_pairs(target, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]) if roberta else word_pieces(target)
+    size, pad = (
+        byte_pairs(target, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+        if roberta
+        else word_pieces(target)
+    )
     config = config_class(
         vocab_size=size, hidden_size=32, embedding_size=32, num_hidden_layers=layers, num_attention_heads=2, intermediate_size=64,
         max_position_embeddings=128 + (pad + 1) * roberta, pad_token_id=pad,  # RoBERTa counts positions from the padding's number on
@@ -117,9 +139,14 @@ def make_encoder(target: Path, name: str) -> None:
 
 
 def make_language_model(target: Path, name: str) -> None:
-    "A language model's files. Llama 3 has another tokenizer than its forerunners, and none of them has a padding token."
+    """A language model's files. Llama 3 has another tokenizer than its forerunners, and none of them has a padding token."""
     config_class, model_class, width = LANGUAGE_MODELS[name]
-    size, _ = byte_pairs(target, ["<s>", "</s>", "<unk>"] if "Llama-3" not in name else ["<s>", "</s>", "<unk>", "good", "bad"])
+    size, _ = byte_pairs(
+        target,
+        ["<s>", "</s>", "<unk>"]
+        if "Llama-3" not in name
+        else ["<s>", "</s>", "<unk>", "good", "bad"],
+    )
     config = config_class(
         vocab_size=size, hidden_size=width, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, intermediate_size=64,
         max_position_embeddings=2048, bos_token_id=0, eos_token_id=1,
@@ -129,93 +156,154 @@ def make_language_model(target: Path, name: str) -> None:
 
 
 def make_resnet(target: Path, name: str) -> None:
-    "A ResNet's files, trained for four classes."
+    """A ResNet's files, trained for four classes."""
     sizes = [16, 16, 32, 32] if RESNETS[name] == "bottleneck" else [8, 8, 16, 16]
     torch.manual_seed(0)
-    config = ResNetConfig(embedding_size=8, hidden_sizes=sizes, depths=[1, 1, 1, 1], layer_type=RESNETS[name], num_labels=4)
+    config = ResNetConfig(
+        embedding_size=8,
+        hidden_sizes=sizes,
+        depths=[1, 1, 1, 1],
+        layer_type=RESNETS[name],
+        num_labels=4,
+    )
     write_model(target, ResNetForImageClassification(config))
-    (target / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}))
+    (target / "preprocessor_config.json").write_text(
+        json.dumps({"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]})
+    )
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
 def write_table(path: Path, columns: dict, features: dict) -> None:
-    "One Parquet file."
+    """One Parquet file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Dataset.from_dict(columns, features=Features(features)).to_parquet(path)
 
 
 def make_glue(target: Path) -> None:
-    "nyu-mll/glue with tables of random words, where the first word decides the class."
+    """nyu-mll/glue with tables of random words, where the first word decides the class."""
     for name, (columns, classes, hidden) in GLUE.items():
-        features = {column: Value("string") for column in columns} | {"label": ClassLabel(names=classes), "idx": Value("int32")}
+        features = {column: Value("string") for column in columns} | {
+            "label": ClassLabel(names=classes),
+            "idx": Value("int32"),
+        }
         for seed, (split, size) in enumerate(SIZES.items()):
-            texts = {column: sentences(size, 10 * seed + place) for place, column in enumerate(columns)}
+            texts = {
+                column: sentences(size, 10 * seed + place) for place, column in enumerate(columns)
+            }
             label = [WORDS.index(text.split()[0]) % 2 for text in texts[columns[0]]]
             label = [-1] * size if hidden and split == "test" else label
-            write_table(target / name / f"{split}-00000-of-00001.parquet", texts | {"label": label, "idx": list(range(size))}, features)
+            write_table(
+                target / name / f"{split}-00000-of-00001.parquet",
+                texts | {"label": label, "idx": list(range(size))},
+                features,
+            )
 
 
 def make_intents(folder: Path) -> None:
-    "MASSIVE, Banking77 and AG News: the first word decides among six intents, four for news."
+    """MASSIVE, Banking77 and AG News: the first word decides among six intents, four for news."""
     for repository, config, text, label, branch in (
         ("AmazonScience/massive", "en-US", "utt", "intent", CONVERTED), ("PolyAI/banking77", "default", "text", "label", CONVERTED),
         ("fancyzhx/ag_news", "data", "text", "label", "main"),
     ):  # fmt: skip
-        target, classes = snapshot(folder, "dataset", repository, branch), INTENTS[: 4 if "news" in repository else 6]
+        target, classes = (
+            snapshot(folder, "dataset", repository, branch),
+            INTENTS[: 4 if "news" in repository else 6],
+        )
         for seed, split in enumerate(SIZES if "massive" in repository else ("train", "test")):
             texts = sentences(SIZES[split], 50 + seed)
             answers = [WORDS.index(one.split()[0]) % len(classes) for one in texts]
-            given = {text: texts, label: answers} | ({"id": [str(n) for n in range(len(texts))]} if "massive" in repository else {})
-            features = {name: ClassLabel(names=classes) if name == label else Value("string") for name in given}
-            place = f"{config}/{split}/0000.parquet" if branch == CONVERTED else f"{config}/{split}-00000-of-00001.parquet"
+            given = {text: texts, label: answers} | (
+                {"id": [str(n) for n in range(len(texts))]} if "massive" in repository else {}
+            )
+            features = {
+                name: ClassLabel(names=classes) if name == label else Value("string")
+                for name in given
+            }
+            place = (
+                f"{config}/{split}/0000.parquet"
+                if branch == CONVERTED
+                else f"{config}/{split}-00000-of-00001.parquet"
+            )
             write_table(target / place, given, features)
 
 
 def make_added_data(folder: Path) -> None:
-    "The authors' data update of MASSIVE, which is on no hub: every old example is among the updated ones."
+    """The authors' data update of MASSIVE, which is on no hub: every old example is among the updated ones."""
     texts = sentences(192, 60)
     labels = [WORDS.index(one.split()[0]) % len(INTENTS) for one in texts]
     features = {"id": Value("string"), "text": Value("string"), "label": ClassLabel(names=INTENTS)}
-    parts = {"train_old": (0, 64), "train_updated": (0, 96), "validation_old": (96, 128), "validation_updated": (96, 144), "test": (144, 192)}
+    parts = {
+        "train_old": (0, 64),
+        "train_updated": (0, 96),
+        "validation_old": (96, 128),
+        "validation_updated": (96, 144),
+        "test": (144, 192),
+    }
     for name, (start, end) in parts.items():
-        rows = {"id": [str(number) for number in range(start, end)], "text": texts[start:end], "label": labels[start:end]}
+        rows = {
+            "id": [str(number) for number in range(start, end)],
+            "text": texts[start:end],
+            "label": labels[start:end],
+        }
         write_table(folder / "massive_en_adddata" / f"{name}.parquet", rows, features)
 
 
 def question(name: str, split: str, number: int) -> dict:
-    "A row of a language task; the labels of PIQA's and HellaSwag's test are hidden."
+    """A row of a language task; the labels of PIQA's and HellaSwag's test are hidden."""
     first, *others = sentences(5, seed_of(name, split, number))
     hidden = split == "test"
     return {
-        "piqa": {"goal": first, "sol1": others[0], "sol2": others[1], "label": -1 if hidden else number % 2},
-        "hellaswag": {"ind": number, "activity_label": "Film", "ctx": first, "endings": others, "label": "" if hidden else str(number % 4)},
-        "gsm8k": {"question": f"{split}: {number} and {number}?", "answer": f"<<{number}+{number}={2 * number}>> #### {2 * number}"},
-        "samsum": {"id": f"{split}{number}", "dialogue": f"Ann: {first}\r\nBob: {others[0]}", "summary": others[1]},
+        "piqa": {
+            "goal": first,
+            "sol1": others[0],
+            "sol2": others[1],
+            "label": -1 if hidden else number % 2,
+        },
+        "hellaswag": {
+            "ind": number,
+            "activity_label": "Film",
+            "ctx": first,
+            "endings": others,
+            "label": "" if hidden else str(number % 4),
+        },
+        "gsm8k": {
+            "question": f"{split}: {number} and {number}?",
+            "answer": f"<<{number}+{number}={2 * number}>> #### {2 * number}",
+        },
+        "samsum": {
+            "id": f"{split}{number}",
+            "dialogue": f"Ann: {first}\r\nBob: {others[0]}",
+            "summary": others[1],
+        },
     }[name]
 
 
 def seed_of(name: str, split: str, number: int) -> int:
-    "A seed that is the same in every process."
+    """A seed that is the same in every process."""
     return sum(map(ord, name + split)) * 1000 + number
 
 
 def make_questions(folder: Path) -> None:
-    "PIQA, HellaSwag, GSM8K and SAMSum."
+    """PIQA, HellaSwag, GSM8K and SAMSum."""
     for name, source in LANGUAGE_TASKS.items():
         target = snapshot(folder, "dataset", source.hub, source.revision or "main")
         for split, size in SIZES.items():
             if name == "gsm8k" and split == "validation":
                 continue
             rows = [question(name, split, number) for number in range(size)]
-            place = f"{source.config}/{split}/0000.parquet" if source.revision else f"{source.config}/{split}-00000-of-00001.parquet"
+            place = (
+                f"{source.config}/{split}/0000.parquet"
+                if source.revision
+                else f"{source.config}/{split}-00000-of-00001.parquet"
+            )
             (target / place).parent.mkdir(parents=True, exist_ok=True)
             Dataset.from_list(rows).to_parquet(target / place)
 
 
 def make_images(folder: Path) -> None:
-    "ImageNet and iNaturalist as folders of class folders; the class decides the brightness."
+    """ImageNet and iNaturalist as folders of class folders; the class decides the brightness."""
     generator = np.random.default_rng(0)
     for name in ("imagenet", "inaturalist"):
         for split, count in {"train": 10, "val": 2}.items():
@@ -227,11 +315,15 @@ def make_images(folder: Path) -> None:
                     Image.fromarray(pixels.astype(np.uint8)).save(place / f"{image}.jpg")
 
 
-MAKE = {**dict.fromkeys(ENCODERS, make_encoder), **dict.fromkeys(LANGUAGE_MODELS, make_language_model), **dict.fromkeys(RESNETS, make_resnet)}
+MAKE = {
+    **dict.fromkeys(ENCODERS, make_encoder),
+    **dict.fromkeys(LANGUAGE_MODELS, make_language_model),
+    **dict.fromkeys(RESNETS, make_resnet),
+}
 
 
 def main(folder, models=tuple(ENCODERS), data=("glue",)) -> None:
-    "Fill a folder that is to be HF_HOME with some of the models (ids), and of the data: glue, intents, questions, images."
+    """Fill a folder that is to be HF_HOME with some of the models (ids), and of the data: glue, intents, questions, images."""
     from datasets import disable_progress_bars
 
     disable_progress_bars()

@@ -37,10 +37,26 @@ for parameters in json.loads(sys.argv[2]):
 
 
 def refusals(notebook, given, environment):
-    "name → (error, message) for each set of parameters, as papermill would put them in, each from fresh definitions."
-    clean = {name: value for name, value in os.environ.items() if name not in {"COMPATKIT_DATA", "IN_TEST"}}
-    command = [sys.executable, "-c", SAYS, str(ROOT / "nbs" / f"{notebook}.ipynb"), json.dumps(list(given.values()))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=clean | {"OMP_NUM_THREADS": "1"} | environment)
+    """name → (error, message) for each set of parameters, as papermill would put them in, each from fresh definitions."""
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"COMPATKIT_DATA", "IN_TEST"}
+    }
+    command = [
+        sys.executable,
+        "-c",
+        SAYS,
+        str(ROOT / "nbs" / f"{notebook}.ipynb"),
+        json.dumps(list(given.values())),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=clean | {"OMP_NUM_THREADS": "1"} | environment,
+    )
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
     assert len(answers) == len(given), done.stdout[-2000:] + done.stderr[-3000:]
     return dict(zip(given, answers))

@@ -11,19 +11,28 @@ import pytest
 from compatkit import cli
 from compatkit.predictions import Predictions
 
-WORDS = ("better and compatible", "better but regresses", "no measurable difference", "worse", "too little data")
+WORDS = (
+    "better and compatible",
+    "better but regresses",
+    "no measurable difference",
+    "worse",
+    "too little data",
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    "Files of 1,000 answers with 15 negative and 80 positive flips, of 20 answers, of scores, and one with both columns."
+    """Files of 1,000 answers with 15 negative and 80 positive flips, of 20 answers, of scores, and one with both columns."""
     path = tmp_path_factory.mktemp("files")
     draw = np.random.default_rng(0)
     label = draw.choice(["a", "b", "c"], 1000)
     old = np.where(np.arange(1000) < 800, label, "no")
     new = np.where(np.arange(1000) < 15, "other", np.where(np.arange(1000) < 880, label, "no"))
     columns = {"intent": draw.choice(["x", "y"], 1000), "length": draw.integers(1, 60, 1000)}
-    sides = {"old": Predictions(np.arange(1000), label, old, columns=columns), "new": Predictions(np.arange(1000), label, new)}
+    sides = {
+        "old": Predictions(np.arange(1000), label, old, columns=columns),
+        "new": Predictions(np.arange(1000), label, new),
+    }
     third = sides["new"].replace(prediction=old)
     mixed = sides["new"].select(sides["new"].id[draw.permutation(1000)])
     for name, side in (*sides.items(), ("third", third), ("mixed", mixed), ("few_old", sides["old"].select(sides["old"].id[:20])),
@@ -34,19 +43,30 @@ def folder(tmp_path_factory):
     scores = draw.random(300)
     for name, score in (("old_scores", scores), ("new_scores", scores + 0.02)):
         Predictions(np.arange(300), score=score).save(path / f"{name}.csv")
-    (path / "both.csv").write_text("key,y,v1,v2\n" + "".join(f"k{i},{y},{o},{n}\n" for i, (y, o, n) in enumerate(zip(label, old, new))))
-    (path / "policy.toml").write_text('max_nfr = "2%"\n[[slice]]\nwhere = {intent = "x"}\nmax_nfr = "50%"\n')
+    (path / "both.csv").write_text(
+        "key,y,v1,v2\n"
+        + "".join(f"k{i},{y},{o},{n}\n" for i, (y, o, n) in enumerate(zip(label, old, new)))
+    )
+    (path / "policy.toml").write_text(
+        'max_nfr = "2%"\n[[slice]]\nwhere = {intent = "x"}\nmax_nfr = "50%"\n'
+    )
     return path
 
 
 def process(folder, *arguments):
-    "The command as a process of its own."
-    return subprocess.run([sys.executable, "-m", "compatkit.cli", *arguments], cwd=folder, capture_output=True, text=True, encoding="utf-8")
+    """The command as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "compatkit.cli", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
 
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    "The command within this process, which takes a tenth of the time; what a process would have returned."
+    """The command within this process, which takes a tenth of the time; what a process would have returned."""
 
     def run_here(folder, *arguments):
         monkeypatch.chdir(folder)
@@ -59,8 +79,13 @@ def run(monkeypatch, capsys):
 
 
 def fails(done, *parts):
-    "One line on the error stream, nothing else, status 2."
-    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
+    """One line on the error stream, nothing else, status 2."""
+    assert (
+        done.returncode == 2
+        and done.stdout == ""
+        and done.stderr.startswith("error: ")
+        and done.stderr.count("\n") == 1
+    ), done.stderr
     assert "Traceback" not in done.stderr
     for part in parts:
         assert part in done.stderr
@@ -71,35 +96,79 @@ def fails(done, *parts):
 
 
 def test_the_report(folder):
-    done = process(folder, "compare", "old.csv", "new.csv", "--slice", "intent", "--slice", "length")
+    done = process(
+        folder, "compare", "old.csv", "new.csv", "--slice", "intent", "--slice", "length"
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("old → new: better but regresses\n")
-    for part in ("15 negative flips", "80 positive flips", "NFR, negative flips", "Slices by negative flips", "intent = x, length = ", "Negative flips\nid "):
+    for part in (
+        "15 negative flips",
+        "80 positive flips",
+        "NFR, negative flips",
+        "Slices by negative flips",
+        "intent = x, length = ",
+        "Negative flips\nid ",
+    ):
         assert part in done.stdout
 
 
 def test_json_is_all_there_is(run, folder):
-    done = run(folder, "compare", "old.csv", "new.csv", "--json", "--slice", "intent", "--max-nfr", "1%")
+    done = run(
+        folder, "compare", "old.csv", "new.csv", "--json", "--slice", "intent", "--max-nfr", "1%"
+    )
     found = json.loads(done.stdout)
-    assert done.returncode == 1 and done.stderr == "" and found["overall"]["counts"]["negative"] == 15 and found["gate"]["status"] == "failed"
-    assert found["verdict"]["word"] in WORDS and {"intent": "x"} in [one["where"] for one in found["slices"]]
+    assert (
+        done.returncode == 1
+        and done.stderr == ""
+        and found["overall"]["counts"]["negative"] == 15
+        and found["gate"]["status"] == "failed"
+    )
+    assert found["verdict"]["word"] in WORDS and {"intent": "x"} in [
+        one["where"] for one in found["slices"]
+    ]
 
 
 def test_markdown_and_quiet(run, folder):
-    assert run(folder, "compare", "old.csv", "new.csv", "--markdown").stdout.startswith("### <code>old</code> → <code>new</code>: better but regresses")
-    assert run(folder, "compare", "old.csv", "new.csv", "--quiet").stdout == "better but regresses\n"
+    assert run(folder, "compare", "old.csv", "new.csv", "--markdown").stdout.startswith(
+        "### <code>old</code> → <code>new</code>: better but regresses"
+    )
+    assert (
+        run(folder, "compare", "old.csv", "new.csv", "--quiet").stdout == "better but regresses\n"
+    )
 
 
 def test_another_order_and_another_format_give_the_same_bytes(run, folder):
-    shown = [run(folder, "compare", old, "mixed.csv", "--slice", "length").stdout for old in ("old.csv", "old.parquet")]
+    shown = [
+        run(folder, "compare", old, "mixed.csv", "--slice", "length").stdout
+        for old in ("old.csv", "old.parquet")
+    ]
     assert shown[0] == shown[1]
-    first, second = (json.loads(run(folder, "compare", old, new, "--json", "--slice", "length").stdout) for old, new in (("old.csv", "new.csv"), ("old.parquet", "mixed.csv")))
+    first, second = (
+        json.loads(run(folder, "compare", old, new, "--json", "--slice", "length").stdout)
+        for old, new in (("old.csv", "new.csv"), ("old.parquet", "mixed.csv"))
+    )
     assert first.pop("new") == "new" and second.pop("new") == "mixed" and first == second
 
 
 def test_one_file_with_both_columns(run, folder):
-    done = run(folder, "compare", "both.csv", "--old", "v1", "--new", "v2", "--label", "y", "--id", "key", "--json")
-    assert json.loads(done.stdout)["overall"] == json.loads(run(folder, "compare", "old.csv", "new.csv", "--json").stdout)["overall"]
+    done = run(
+        folder,
+        "compare",
+        "both.csv",
+        "--old",
+        "v1",
+        "--new",
+        "v2",
+        "--label",
+        "y",
+        "--id",
+        "key",
+        "--json",
+    )
+    assert (
+        json.loads(done.stdout)["overall"]
+        == json.loads(run(folder, "compare", "old.csv", "new.csv", "--json").stdout)["overall"]
+    )
 
 
 def test_scores(run, folder):
@@ -110,23 +179,70 @@ def test_scores(run, folder):
 def test_rename(run, folder, tmp_path):
     for name in ("old", "new"):
         header, rest = (folder / f"{name}.csv").read_text().split("\n", 1)
-        (tmp_path / f"{name}.csv").write_text(header.replace("id", "key").replace("prediction", "answer") + "\n" + rest)
-    done = run(tmp_path, "compare", "old.csv", "new.csv", "--rename", "prediction=answer", "--rename", "id=key", "--json")
-    assert json.loads(done.stdout)["overall"] == json.loads(run(folder, "compare", "old.csv", "new.csv", "--json").stdout)["overall"]
-    done = run(tmp_path, "compare", "old.csv", "new.csv", "old.csv", "--rename", "prediction=answer", "--rename", "id=key", "--json")
+        (tmp_path / f"{name}.csv").write_text(
+            header.replace("id", "key").replace("prediction", "answer") + "\n" + rest
+        )
+    done = run(
+        tmp_path,
+        "compare",
+        "old.csv",
+        "new.csv",
+        "--rename",
+        "prediction=answer",
+        "--rename",
+        "id=key",
+        "--json",
+    )
+    assert (
+        json.loads(done.stdout)["overall"]
+        == json.loads(run(folder, "compare", "old.csv", "new.csv", "--json").stdout)["overall"]
+    )
+    done = run(
+        tmp_path,
+        "compare",
+        "old.csv",
+        "new.csv",
+        "old.csv",
+        "--rename",
+        "prediction=answer",
+        "--rename",
+        "id=key",
+        "--json",
+    )
     assert json.loads(done.stdout)["nfr"][0] == [0, 0.015, 0]
 
 
 def test_missing_examples(run, folder):
-    fails(run(folder, "compare", "old.csv", "part.csv"), "'0', '1', '2' and 2 more only in", "--on-missing drop")
+    fails(
+        run(folder, "compare", "old.csv", "part.csv"),
+        "'0', '1', '2' and 2 more only in",
+        "--on-missing drop",
+    )
     done = run(folder, "compare", "old.csv", "part.csv", "--on-missing", "drop", "--json")
-    assert json.loads(done.stdout)["left_out"] == {"old only": 5, "new only": 0} and done.returncode == 0
+    assert (
+        json.loads(done.stdout)["left_out"] == {"old only": 5, "new only": 0}
+        and done.returncode == 0
+    )
 
 
 def test_the_page(run, folder, tmp_path):
-    done = run(folder, "compare", "old.csv", "new.csv", "--html", str(tmp_path / "report.html"), "--limit", "10", "--quiet")
-    assert done.returncode == 0 and (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!")
-    assert len((tmp_path / "report-flips.csv").read_text().splitlines()) == 1 + 95 - 10 + both_wrong_different(folder)
+    done = run(
+        folder,
+        "compare",
+        "old.csv",
+        "new.csv",
+        "--html",
+        str(tmp_path / "report.html"),
+        "--limit",
+        "10",
+        "--quiet",
+    )
+    assert done.returncode == 0 and (tmp_path / "report.html").read_text(
+        encoding="utf-8"
+    ).startswith("<!")
+    assert len(
+        (tmp_path / "report-flips.csv").read_text().splitlines()
+    ) == 1 + 95 - 10 + both_wrong_different(folder)
 
 
 def both_wrong_different(folder):
@@ -137,10 +253,17 @@ def both_wrong_different(folder):
 # --- the gate --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options, status", [([], 0), (["--max-nfr", "1%"], 1), (["--max-nfr", "1"], 2), (["--policy", "no.toml"], 2)])
+@pytest.mark.parametrize(
+    "options, status",
+    [([], 0), (["--max-nfr", "1%"], 1), (["--max-nfr", "1"], 2), (["--policy", "no.toml"], 2)],
+)
 def test_exit_statuses_of_a_process(folder, options, status):
     done = process(folder, "compare", "old.csv", "new.csv", "--quiet", *options)
-    assert done.returncode == status and done.stdout == ("" if status == 2 else "better but regresses\n") and "Traceback" not in done.stderr
+    assert (
+        done.returncode == status
+        and done.stdout == ("" if status == 2 else "better but regresses\n")
+        and "Traceback" not in done.stderr
+    )
 
 
 @pytest.mark.parametrize("options, status", [
@@ -154,11 +277,16 @@ def test_exit_statuses(run, folder, options, status):
 def test_too_little_data(run, folder):
     done = run(folder, "compare", "few_old.csv", "few_new.csv", "--max-nfr", "1%", "--quiet")
     assert (done.returncode, done.stdout) == (3, "too little data\n")
-    assert run(folder, "compare", "few_old.csv", "few_new.csv").returncode == 0  # nothing was asked for
+    assert (
+        run(folder, "compare", "few_old.csv", "few_new.csv").returncode == 0
+    )  # nothing was asked for
 
 
 def test_tolerance_moves_the_verdict(run, folder):
-    assert run(folder, "compare", "old.csv", "new.csv", "--quiet", "--tolerance", "5%").stdout == "better and compatible\n"
+    assert (
+        run(folder, "compare", "old.csv", "new.csv", "--quiet", "--tolerance", "5%").stdout
+        == "better and compatible\n"
+    )
 
 
 # --- what is wrong ---------------------------------------------------------------------------------------------------
@@ -184,8 +312,14 @@ def test_errors_are_one_line(run, folder, arguments, part):
 
 def test_no_input_is_overwritten(run, folder):
     before = (folder / "new.csv").read_bytes()
-    fails(run(folder, "compare", "old.csv", "new.csv", "--html", "./new.csv"), "new.csv is one of the files to compare")
-    fails(run(folder, "compare", "old.csv", "new.csv", "third.csv", "--html", "third.csv"), "third.csv is one of the files")
+    fails(
+        run(folder, "compare", "old.csv", "new.csv", "--html", "./new.csv"),
+        "new.csv is one of the files to compare",
+    )
+    fails(
+        run(folder, "compare", "old.csv", "new.csv", "third.csv", "--html", "third.csv"),
+        "third.csv is one of the files",
+    )
     assert (folder / "new.csv").read_bytes() == before
 
 
@@ -210,7 +344,9 @@ def test_a_file_without_permission(run, folder, tmp_path):
     path = tmp_path / "closed.csv"
     path.write_text((folder / "new.csv").read_text())
     path.chmod(0)
-    if os.access(path, os.R_OK):  # root reads everything: a folder in the place of the page is as good
+    if os.access(
+        path, os.R_OK
+    ):  # root reads everything: a folder in the place of the page is as good
         fails(run(folder, "compare", "old.csv", "new.csv", "--html", str(tmp_path)), str(tmp_path))
     else:
         fails(run(folder, "compare", "old.csv", str(path)), "closed.csv")
@@ -224,17 +360,29 @@ def test_control_characters_in_messages(run, folder):
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk(folder, unbuffered):
     with open("/dev/full", "w") as full:
-        command, environment = [sys.executable, "-m", "compatkit.cli", "compare", "old.csv", "new.csv"], os.environ | {"PYTHONUNBUFFERED": unbuffered}
-        done = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+        command, environment = (
+            [sys.executable, "-m", "compatkit.cli", "compare", "old.csv", "new.csv"],
+            os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        )
+        done = subprocess.run(
+            command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, env=environment
+        )
     assert done.returncode == 2 and done.stderr == "error: No space left on device\n"
 
 
 def test_a_reader_that_has_seen_enough(folder):
     command = f"{sys.executable} -m compatkit.cli compare old.csv new.csv --json --max-nfr 1%"
-    done = subprocess.run(["bash", "-c", f"{{ {command}; echo status $? >&2; }} | head -c 5"], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", f"{{ {command}; echo status $? >&2; }} | head -c 5"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout == '{\n  "' and done.stderr == "status 1\n"
     closed = f"import os, sys; sys.argv[1:] = ['compare', 'old.csv', 'new.csv', '--json']; r, w = os.pipe(); os.close(r); os.dup2(w, 1); from compatkit.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", closed], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", closed], cwd=folder, capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -269,8 +417,19 @@ def test_terminals_without_utf8(folder, tmp_path, environment):
         text = (folder / f"{name}.csv").read_text().replace('"a"', '"京"')
         assert "京" in text
         (tmp_path / f"{name}.csv").write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "compatkit.cli", "compare", "old.csv", "new.csv", "--slice", "length"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, env={**os.environ, **environment})
+    command = [
+        sys.executable,
+        "-m",
+        "compatkit.cli",
+        "compare",
+        "old.csv",
+        "new.csv",
+        "--slice",
+        "length",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, env={**os.environ, **environment}
+    )
     assert done.returncode == 0 and done.stderr == b"" and b"negative flips" in done.stdout
     assert b"old -> new" in done.stdout or "old → new".encode() in done.stdout
 
@@ -287,31 +446,62 @@ def test_hostile_text_reaches_no_terminal(run, folder, tmp_path):
 
 def test_many_versions(run, folder, tmp_path):
     done = run(folder, "compare", "old.csv", "new.csv", "third.csv")
-    assert done.returncode == 0 and "NFR of replacing the version on the left" in done.stdout and "third" in done.stdout
+    assert (
+        done.returncode == 0
+        and "NFR of replacing the version on the left" in done.stdout
+        and "third" in done.stdout
+    )
     found = json.loads(run(folder, "compare", "old.csv", "new.csv", "third.csv", "--json").stdout)
-    assert found["versions"] == ["old", "new", "third"] and found["nfr"][0] == [0, 0.015, 0] and found["accuracy"] == [0.8, 0.865, 0.8]
-    options = ["--html", str(tmp_path / "m.html"), "--picture", str(tmp_path / "m.svg"), "--markdown"]
+    assert (
+        found["versions"] == ["old", "new", "third"]
+        and found["nfr"][0] == [0, 0.015, 0]
+        and found["accuracy"] == [0.8, 0.865, 0.8]
+    )
+    options = [
+        "--html",
+        str(tmp_path / "m.html"),
+        "--picture",
+        str(tmp_path / "m.svg"),
+        "--markdown",
+    ]
     done = run(folder, "compare", "old.csv", "new.csv", "third.csv", *options)
-    assert done.stdout.startswith("**NFR") and (tmp_path / "m.html").exists() and "<svg" in (tmp_path / "m.svg").read_text()
+    assert (
+        done.stdout.startswith("**NFR")
+        and (tmp_path / "m.html").exists()
+        and "<svg" in (tmp_path / "m.svg").read_text()
+    )
 
 
 def test_starting_loads_nothing_heavy(folder):
     heavy = "[name for name in ('torch', 'rich', 'pandas', 'scipy', 'matplotlib', 'jinja2', 'polars', 'pyarrow', 'sklearn') if name in sys.modules]"
-    done = subprocess.run([sys.executable, "-c", f"import sys, compatkit.cli; print({heavy})"], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, compatkit.cli; print({heavy})"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout == "[]\n", done.stderr
 
 
 def test_comparing_loads_only_what_it_needs(folder):
     heavy = "[name for name in ('torch', 'rich', 'pandas', 'scipy.stats', 'scipy.optimize', 'matplotlib', 'jinja2', 'sklearn') if name in sys.modules]"
     code = f"import sys, atexit; from compatkit.cli import main; atexit.register(lambda: print({heavy}, file=sys.stderr)); main(['compare', 'old.csv', 'new.csv', '--slice', 'intent'])"
-    assert subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True).stderr == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True
+        ).stderr
+        == "[]\n"
+    )
 
 
 # --- functions -------------------------------------------------------------------------------------------------------
 
 
 def test_encodable():
-    assert cli._encodable("3 – 7 → x × 京", "ascii") == "3 - 7 -> x x \\u4eac" and cli._encodable("3 – 7", "utf-8") == "3 – 7"
+    assert (
+        cli._encodable("3 – 7 → x × 京", "ascii") == "3 - 7 -> x x \\u4eac"
+        and cli._encodable("3 – 7", "utf-8") == "3 – 7"
+    )
 
 
 def test_renamed():
@@ -332,8 +522,13 @@ def test_interpolate_writes_a_model_that_loads_in_plain_transformers(tmp_path):
     done = subprocess.run([sys.executable, "-m", "compatkit.cli", "interpolate", "old", "new", "--alpha", "0.4", "--out", "between"],
                           cwd=tmp_path, capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0 and "0.4 of the old model" in done.stdout and not done.stderr
-    old, new, between = (AutoModelForSequenceClassification.from_pretrained(tmp_path / name).state_dict() for name in ("old", "new", "between"))
-    assert all(torch.allclose(between[name], 0.4 * old[name] + 0.6 * new[name], atol=1e-6) for name in new)
+    old, new, between = (
+        AutoModelForSequenceClassification.from_pretrained(tmp_path / name).state_dict()
+        for name in ("old", "new", "between")
+    )
+    assert all(
+        torch.allclose(between[name], 0.4 * old[name] + 0.6 * new[name], atol=1e-6) for name in new
+    )
     again = subprocess.run([sys.executable, "-m", "compatkit.cli", "interpolate", "old", "new", "--alpha", "0.4", "--out", "between"],
                            cwd=tmp_path, capture_output=True, text=True)  # fmt: skip
     assert again.returncode == 2 and again.stderr.count("\n") == 1 and "between" in again.stderr

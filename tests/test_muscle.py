@@ -15,9 +15,26 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import TrainerCallback
 
 from compatkit import muscle
-from compatkit.adapters import RowsPart, add_adapter, base_fingerprint, copy_adapter, save_adapter, split_rows, switched_to, train_adapter
-from compatkit.distributions import HiddenStates, KeptDistributions, hidden_states, keep_distributions, learnt_positions, model_fingerprint, top_tokens
-from compatkit.language import byte_pairs, encode_examples, small_language_model
+from compatkit.language.adapters import (
+    RowsPart,
+    add_adapter,
+    base_fingerprint,
+    copy_adapter,
+    save_adapter,
+    split_rows,
+    switched_to,
+    train_adapter,
+)
+from compatkit.language.teachers import (
+    HiddenStates,
+    KeptDistributions,
+    hidden_states,
+    keep_distributions,
+    learnt_positions,
+    model_fingerprint,
+    top_tokens,
+)
+from compatkit.language.models import byte_pairs, encode_examples, small_language_model
 from compatkit.muscle import (
     MASKS,
     AlignedDistributions,
@@ -31,17 +48,23 @@ from compatkit.muscle import (
     task_adapter_once,
     train_compatibility_adapter,
 )
-from compatkit.questions import Question, Questions
+from compatkit.language.tasks import Question, Questions
 from tiny_llama import RECIPE
 
 B, T, V, H = 3, 9, 23, 7
 
 
 def made_up(seed=8):
-    "Student's states and head, both teachers' logits, labels with gaps; each model is right about a part of them."
+    """Student's states and head, both teachers' logits, labels with gaps; each model is right about a part of them."""
     generator = torch.Generator().manual_seed(seed)
     draw = lambda *shape: 1.5 * torch.randn(*shape, generator=generator)
-    states, weight, bias, new, old = draw(B, T, H), draw(V, H), draw(V), draw(B, T, V), draw(B, T, V)
+    states, weight, bias, new, old = (
+        draw(B, T, H),
+        draw(V, H),
+        draw(V),
+        draw(B, T, V),
+        draw(B, T, V),
+    )
     labels, kind = (torch.randint(0, high, (B, T), generator=generator) for high in (V, 3))
     for number, logits in enumerate((states @ weight.T + bias, old)):
         labels[:, 1:] = torch.where(kind[:, 1:] == number, logits.argmax(-1)[:, :-1], labels[:, 1:])
@@ -52,7 +75,7 @@ def made_up(seed=8):
 
 
 def divergence(teacher, student, temperature, k=None):
-    "KL of one token; over the teacher's k most likely and the rest, if k is given."
+    """KL of one token; over the teacher's k most likely and the rest, if k is given."""
     q, p = (torch.softmax(one.double() / temperature, 0) for one in (teacher, student))
     if k is not None and k < V:
         top = q.argsort(descending=True)[:k]
@@ -61,7 +84,7 @@ def divergence(teacher, student, temperature, k=None):
 
 
 def by_the_book(logits, new, old, labels, mask="wrong", temperature=2.0, cross_entropy=0.0, k=None):
-    "The loss token by token, as NOTES has it."
+    """The loss token by token, as NOTES has it."""
     total, ce, count = 0, 0, 0
     for b in range(labels.shape[0]):
         places = [t for t in range(labels.shape[1] - 1) if labels[b, t + 1] != -100]
@@ -88,15 +111,18 @@ def kept(logits, labels, k=V, temperature=2.0):
 
 
 def same(one, two, wanted, tolerance=2e-5):
-    "Two losses agree, and their gradients by `wanted`."
+    """Two losses agree, and their gradients by `wanted`."""
     assert abs(float(one.detach()) - float(two.detach())) < tolerance
-    for first, second in zip(torch.autograd.grad(one, wanted, retain_graph=True), torch.autograd.grad(two, wanted, retain_graph=True)):
+    for first, second in zip(
+        torch.autograd.grad(one, wanted, retain_graph=True),
+        torch.autograd.grad(two, wanted, retain_graph=True),
+    ):
         torch.testing.assert_close(first.double(), second.double(), atol=tolerance, rtol=1e-3)
 
 
 @pytest.fixture(params=(2**22, 50, 7))
 def any_chunks(request, monkeypatch):
-    "However the tokens are cut into chunks: all at once, two at a time, one at a time."
+    """However the tokens are cut into chunks: all at once, two at a time, one at a time."""
 
     def cut(count, vocabulary, device=None):
         size = max(1, request.param // vocabulary)
@@ -117,13 +143,25 @@ def test_both_entries_are_the_formula(mask, temperature, share):
     wanted = by_the_book(logits, new, old, labels, mask, temperature, share)
     settings = mask, temperature, share
     leaf = logits.detach().requires_grad_()
-    same(compatibility_loss(leaf, new, old, labels, *settings), by_the_book(leaf, new, old, labels, *settings), [leaf])
+    same(
+        compatibility_loss(leaf, new, old, labels, *settings),
+        by_the_book(leaf, new, old, labels, *settings),
+        [leaf],
+    )
     same(compatibility_loss(logits, new, old, labels, *settings), wanted, [states, weight, bias])
     student = HiddenStates(states, weight, bias)
     teachers = [kept(one, labels, V, temperature) for one in (new, old)]
-    same(compatibility_loss_from_hidden(student, *teachers, labels, *settings), wanted, [states, weight, bias])
+    same(
+        compatibility_loss_from_hidden(student, *teachers, labels, *settings),
+        wanted,
+        [states, weight, bias],
+    )
     as_hidden = [HiddenStates(one, torch.eye(V)) for one in (new, old)]
-    same(compatibility_loss_from_hidden(student, *as_hidden, labels, *settings), wanted, [states, weight, bias])
+    same(
+        compatibility_loss_from_hidden(student, *as_hidden, labels, *settings),
+        wanted,
+        [states, weight, bias],
+    )
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -131,14 +169,20 @@ def test_the_masks_align_some_tokens_to_each(mask):
     # or the test above would not tell the masks apart
     states, weight, bias, new, old, labels = made_up()
     logits = (states @ weight.T + bias).detach()
-    found = [float(compatibility_loss(logits, *pair, labels, mask)) for pair in ((new, old), (old, old), (new, new))]
+    found = [
+        float(compatibility_loss(logits, *pair, labels, mask))
+        for pair in ((new, old), (old, old), (new, new))
+    ]
     assert len({round(one, 4) for one in found}) == (2 if mask == "none" else 3)
 
 
 def test_the_masks_differ():
     states, weight, bias, new, old, labels = made_up()
     logits = (states @ weight.T + bias).detach()
-    assert len({round(float(compatibility_loss(logits, new, old, labels, mask)), 5) for mask in MASKS}) == 5
+    assert (
+        len({round(float(compatibility_loss(logits, new, old, labels, mask)), 5) for mask in MASKS})
+        == 5
+    )
 
 
 @pytest.mark.usefixtures("any_chunks")
@@ -146,16 +190,22 @@ def test_the_masks_differ():
 def test_with_fewer_words_kept_it_is_the_divergence_of_k_and_the_rest(k):
     states, weight, bias, new, old, labels = made_up()
     student = HiddenStates(states, weight, bias)
-    loss = compatibility_loss_from_hidden(student, kept(new, labels, k), kept(old, labels, k), labels, cross_entropy=0.2)
+    loss = compatibility_loss_from_hidden(
+        student, kept(new, labels, k), kept(old, labels, k), labels, cross_entropy=0.2
+    )
     logits = states @ weight.T + bias
-    same(loss, by_the_book(logits, new, old, labels, cross_entropy=0.2, k=k), [states, weight, bias])
+    same(
+        loss, by_the_book(logits, new, old, labels, cross_entropy=0.2, k=k), [states, weight, bias]
+    )
     assert loss < compatibility_loss(logits, new, old, labels, cross_entropy=0.2), "a lower bound"
 
 
 def test_a_certain_student_and_a_certain_teacher_give_numbers():
     labels = torch.tensor([[0, 1, 2]])
     sure = 80 * torch.nn.functional.one_hot(torch.tensor([[1, 2, 0]]), V).float()
-    student = (80 * torch.nn.functional.one_hot(torch.tensor([[3, 4, 0]]), V).float()).requires_grad_()
+    student = (
+        80 * torch.nn.functional.one_hot(torch.tensor([[3, 4, 0]]), V).float()
+    ).requires_grad_()
     for teachers in ((sure, sure), (kept(sure, labels, 2), kept(sure, labels, 2))):
         loss = compatibility_loss_from_hidden(student, *teachers, labels, cross_entropy=0.5)
         (slope,) = torch.autograd.grad(loss, student)
@@ -166,13 +216,17 @@ def test_a_word_the_teacher_rules_out_is_no_trouble():
     states, weight, bias, new, old, labels = made_up()
     new, old = (one.masked_fill(torch.arange(V) == V - 1, -torch.inf) for one in (new, old))
     loss = compatibility_loss(states @ weight.T + bias, new, old, labels.clamp_max(V - 2))
-    assert torch.isfinite(loss) and all(torch.isfinite(one).all() for one in torch.autograd.grad(loss, [states, weight, bias]))
+    assert torch.isfinite(loss) and all(
+        torch.isfinite(one).all() for one in torch.autograd.grad(loss, [states, weight, bias])
+    )
 
 
 def test_equal_logits_count_the_first_as_the_answer():
     logits, labels = torch.zeros(1, 3, V), torch.tensor([[5, 0, 1]])
     new, old = torch.randn(1, 3, V), torch.randn(1, 3, V)
-    wanted = (divergence(new[0, 0], logits[0, 0], 2.0) + divergence(old[0, 1], logits[0, 1], 2.0)) / 2
+    wanted = (
+        divergence(new[0, 0], logits[0, 0], 2.0) + divergence(old[0, 1], logits[0, 1], 2.0)
+    ) / 2
     assert abs(float(compatibility_loss(logits, new, old, labels)) - float(wanted)) < 1e-6
 
 
@@ -180,27 +234,45 @@ def test_limits():
     states, weight, bias, new, old, labels = made_up()
     logits = (states @ weight.T + bias).detach()
     assert abs(float(compatibility_loss(logits, logits, logits, labels))) < 1e-6
-    whole = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, V), labels[:, 1:].reshape(-1))
+    whole = torch.nn.functional.cross_entropy(
+        logits[:, :-1].reshape(-1, V), labels[:, 1:].reshape(-1)
+    )
     assert torch.allclose(compatibility_loss(logits, new, old, labels, cross_entropy=1.0), whole)
     cooled = [one / 1.7 for one in (logits, new, old)]
-    assert torch.allclose(compatibility_loss(*cooled, labels, temperature=1.0), compatibility_loss(logits, new, old, labels, temperature=1.7), atol=1e-6)
+    assert torch.allclose(
+        compatibility_loss(*cooled, labels, temperature=1.0),
+        compatibility_loss(logits, new, old, labels, temperature=1.7),
+        atol=1e-6,
+    )
 
 
 def test_only_the_student_gets_a_gradient():
     states, weight, bias, new, old, labels = made_up()
     teachers = [one.requires_grad_() for one in (new, old)]
-    compatibility_loss_from_hidden(HiddenStates(states, weight.detach(), None), *teachers, labels).backward()
-    assert states.grad.abs().sum() > 0 and weight.grad is None and all(one.grad is None for one in teachers)
+    compatibility_loss_from_hidden(
+        HiddenStates(states, weight.detach(), None), *teachers, labels
+    ).backward()
+    assert (
+        states.grad.abs().sum() > 0
+        and weight.grad is None
+        and all(one.grad is None for one in teachers)
+    )
 
 
 def test_a_scaled_loss_has_a_scaled_gradient_and_without_gradients_it_is_the_same_number():
     states, weight, bias, new, old, labels = made_up()
     loss = compatibility_loss_from_hidden(HiddenStates(states, weight, bias), new, old, labels)
-    tripled = compatibility_loss_from_hidden(HiddenStates(states, weight, bias), new, old, labels) * 3
-    for one, two in zip(torch.autograd.grad(loss, [states, weight]), torch.autograd.grad(tripled, [states, weight])):
+    tripled = (
+        compatibility_loss_from_hidden(HiddenStates(states, weight, bias), new, old, labels) * 3
+    )
+    for one, two in zip(
+        torch.autograd.grad(loss, [states, weight]), torch.autograd.grad(tripled, [states, weight])
+    ):
         torch.testing.assert_close(3 * one, two)
     with torch.no_grad():
-        silent = compatibility_loss_from_hidden(HiddenStates(states, weight, bias), new, old, labels)
+        silent = compatibility_loss_from_hidden(
+            HiddenStates(states, weight, bias), new, old, labels
+        )
     assert not silent.requires_grad and torch.equal(silent, loss.detach())
 
 
@@ -208,13 +280,15 @@ def test_half_precision_comes_near_and_keeps_its_type():
     states, weight, bias, new, old, labels = made_up()
     wanted = compatibility_loss(states @ weight.T, new, old, labels, "none")
     low = [one.detach().bfloat16().requires_grad_() for one in (states, weight)]
-    loss = compatibility_loss_from_hidden(HiddenStates(*low), new.bfloat16(), old.bfloat16(), labels, "none")
+    loss = compatibility_loss_from_hidden(
+        HiddenStates(*low), new.bfloat16(), old.bfloat16(), labels, "none"
+    )
     assert loss.dtype == torch.float32 and abs(float(loss) - float(wanted)) < 0.02 * float(wanted)
     assert [one.dtype for one in torch.autograd.grad(loss, low)] == [torch.bfloat16] * 2
 
 
 class Largest(TorchDispatchMode):
-    "The largest tensor that any operation makes."
+    """The largest tensor that any operation makes."""
 
     size = 0
 
@@ -230,9 +304,13 @@ def test_no_tensor_of_tokens_times_vocabulary_is_made():
     tokens, words = 1024, 20_000
     states = torch.randn(2, tokens // 2, 8, requires_grad=True)
     weight, labels = torch.randn(words, 8), torch.randint(0, words, (2, tokens // 2))
-    teachers = [top_tokens(torch.randn(tokens - 2, words), learnt_positions(labels)[1], 4) for _ in range(2)]
+    teachers = [
+        top_tokens(torch.randn(tokens - 2, words), learnt_positions(labels)[1], 4) for _ in range(2)
+    ]
     with Largest() as largest:
-        compatibility_loss_from_hidden(HiddenStates(states, weight), *teachers, labels, cross_entropy=0.1).backward()
+        compatibility_loss_from_hidden(
+            HiddenStates(states, weight), *teachers, labels, cross_entropy=0.1
+        ).backward()
     assert tokens * words / 8 < largest.size <= 2**22 < tokens * words / 4, "a chunk, and no more"
 
 
@@ -260,25 +338,39 @@ def test_shapes_that_do_not_fit_are_named():
     states, weight, bias, new, old, labels = made_up()
     with pytest.raises(ValueError, match="all labels of the batch are masked"):
         compatibility_loss(new, new, old, torch.full_like(labels, -100))
-    with pytest.raises(ValueError, match=r"the old model has 22 logits a token, the student 23.*align them by spans"):
+    with pytest.raises(
+        ValueError,
+        match=r"the old model has 22 logits a token, the student 23.*align them by spans",
+    ):
         compatibility_loss(new, new, old[..., :-1], labels)
     with pytest.raises(ValueError, match=r"the new model has the shape \(3, 8, 23\)"):
         compatibility_loss(new, new[:, 1:], old, labels)
     with pytest.raises(ValueError, match=r"the student has the shape \(9, 23\)"):
         compatibility_loss(new[0], new[0], old[0], labels[0])
-    with pytest.raises(ValueError, match="are of 17 tokens, the labels ask for 18: they are of other data"):
+    with pytest.raises(
+        ValueError, match="are of 17 tokens, the labels ask for 18: they are of other data"
+    ):
         short = kept(old, labels)
         short = type(short)(*(one[:-1] for one in short[:4]), 2.0)
-        compatibility_loss_from_hidden(HiddenStates(states, weight), kept(new, labels), short, labels)
+        compatibility_loss_from_hidden(
+            HiddenStates(states, weight), kept(new, labels), short, labels
+        )
     with pytest.raises(ValueError, match="kept at temperature 1.0, not 2.0"):
-        compatibility_loss_from_hidden(new, kept(new, labels, temperature=1.0), kept(old, labels), labels)
+        compatibility_loss_from_hidden(
+            new, kept(new, labels, temperature=1.0), kept(old, labels), labels
+        )
     with pytest.raises(ValueError, match="name token 22; the student knows 20"):
         compatibility_loss_from_hidden(new[..., :20], kept(new, labels), kept(old, labels), labels)
 
 
 # --- other tokenizers ------------------------------------------------------------------------------------------------
 
-TEXTS = [f"{first} and {second} are {what} naïve" for first in ("cats", "doghouses") for second in ("dogs", "catfish") for what in ("not", "hardly", "certainly")]
+TEXTS = [
+    f"{first} and {second} are {what} naïve"
+    for first in ("cats", "doghouses")
+    for second in ("dogs", "catfish")
+    for what in ("not", "hardly", "certainly")
+]
 QUESTIONS = [Question(str(n), *text.split(" ", 1)) for n, text in enumerate(TEXTS)]
 
 
@@ -287,12 +379,17 @@ def pair_of_tokenizers(old=275, new=310):
 
 
 def aligned(old_tokenizer, new_tokenizer, folder, learn="all", k=400, seed=0):
-    "(targets, new rows, old model, old rows)"
+    """(targets, new rows, old model, old rows)"""
     old_rows = encode_examples(QUESTIONS, old_tokenizer)
     new_rows = encode_examples(QUESTIONS, new_tokenizer, learn=learn)
     model = tiny_llama.llama(seed, len(old_tokenizer))
     kept = keep_distributions(model, old_rows, folder, old_tokenizer, k=k)
-    return AlignedDistributions(kept, old_rows, new_rows, TEXTS, old_tokenizer, new_tokenizer), new_rows, model, old_rows
+    return (
+        AlignedDistributions(kept, old_rows, new_rows, TEXTS, old_tokenizer, new_tokenizer),
+        new_rows,
+        model,
+        old_rows,
+    )
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -306,9 +403,16 @@ def test_with_equal_tokenizers_it_is_the_ordinary_loss(tmp_path, mask, learn):
     picked = [4, 0, 9]
     batch = tiny_llama.batch_of(rows, picked)
     states = hidden_states(student, batch)
-    leaf = states._replace(states=states.states.detach().requires_grad_(), weight=states.weight.detach())
+    leaf = states._replace(
+        states=states.states.detach().requires_grad_(), weight=states.weight.detach()
+    )
     new = kept_at(student, batch)
-    one, two = (compatibility_loss_from_hidden(leaf, new, old.of(picked), batch["labels"], mask, cross_entropy=0.1) for old in (targets, ordinary))
+    one, two = (
+        compatibility_loss_from_hidden(
+            leaf, new, old.of(picked), batch["labels"], mask, cross_entropy=0.1
+        )
+        for old in (targets, ordinary)
+    )
     same(one, two, [leaf.states], 1e-5)
 
 
@@ -319,14 +423,21 @@ def kept_at(model, batch, k=400):
 
 
 def units_by_the_book(logits, new, targets: SpanTargets, labels, mask):
-    "The loss over units, written down slowly."
+    """The loss over units, written down slowly."""
     positions, label = learnt_positions(labels)
     rows = logits.reshape(-1, logits.shape[-1])[positions].double()
-    sequence, likelihood = positions // labels.shape[1], torch.log_softmax(rows, 1)[torch.arange(len(label)), label]
+    sequence, likelihood = (
+        positions // labels.shape[1],
+        torch.log_softmax(rows, 1)[torch.arange(len(label)), label],
+    )
     total = 0
     plain = lambda teacher, n: kl_of_top(teacher, n, rows[n])
     unit_of = targets.unit.tolist()
-    lead = {n: sum(likelihood[i] for i in range(len(label)) if unit_of[i] == n).detach() - targets.log_likelihood[n] for n in range(len(targets.single))}
+    lead = {
+        n: sum(likelihood[i] for i in range(len(label)) if unit_of[i] == n).detach()
+        - targets.log_likelihood[n]
+        for n in range(len(targets.single))
+    }
     home = {n: int(sequence[unit_of.index(n)]) for n in lead}
     for n in lead:
         tokens = [i for i in range(len(label)) if unit_of[i] == n]
@@ -342,13 +453,16 @@ def units_by_the_book(logits, new, targets: SpanTargets, labels, mask):
         elif targets.single[n]:
             total = total + plain(targets.top, tokens[0])
         else:
-            q, p = targets.log_likelihood[n].double().exp(), sum(likelihood[i] for i in tokens).exp()
+            q, p = (
+                targets.log_likelihood[n].double().exp(),
+                sum(likelihood[i] for i in tokens).exp(),
+            )
             total = total + q * (q / p).log() + (1 - q) * ((1 - q) / (1 - p)).log()
     return (total + sum(plain(new, i) for i in range(len(label)) if unit_of[i] < 0)) / len(label)
 
 
 def kl_of_top(top, n, row):
-    "KL over the known words and the rest."
+    """KL over the known words and the rest."""
     known = top.log_probability[n] > -torch.inf
     q = top.log_probability[n][known].double().exp()
     p = torch.softmax(row / 2, 0)[top.token[n][known]]
@@ -367,11 +481,15 @@ def test_with_two_tokenizers_it_is_the_formula_over_units(tmp_path, mask, learn)
     batch, told = tiny_llama.batch_of(rows, picked), targets.of(picked)
     assert not told.single.all() and told.single.any() and (told.unit.max() == len(told.single) - 1)
     states = hidden_states(student, batch)
-    leaf = states._replace(states=states.states.detach().requires_grad_(), weight=states.weight.detach())
+    leaf = states._replace(
+        states=states.states.detach().requires_grad_(), weight=states.weight.detach()
+    )
     new = kept_at(tiny_llama.llama(3, len(new_tokenizer)), batch, 12)
     loss = compatibility_loss_from_hidden(leaf, new, told, batch["labels"], mask)
     wanted = units_by_the_book(leaf.states @ leaf.weight.T, new, told, batch["labels"], mask)
-    same(loss, wanted, [leaf.states], 2e-4)  # kept in half precision, which the slow one does not smooth
+    same(
+        loss, wanted, [leaf.states], 2e-4
+    )  # kept in half precision, which the slow one does not smooth
 
 
 def test_a_units_likelihood_is_the_old_models_of_its_text(tmp_path):
@@ -383,7 +501,9 @@ def test_a_units_likelihood_is_the_old_models_of_its_text(tmp_path):
         label = torch.tensor(old_rows.tokens[row][1:])
         each = torch.log_softmax(logits[:-1], 1)[torch.arange(len(label)), label]
         told = targets.of([row])
-        assert abs(float(told.log_likelihood.sum()) - float(each.sum())) < 1e-3, "all units together are the text"
+        assert abs(float(told.log_likelihood.sum()) - float(each.sum())) < 1e-3, (
+            "all units together are the text"
+        )
         assert told.top.log_rest.exp().max() <= 1 + 1e-3
         mass = told.top.log_probability.exp().sum(1) + told.top.log_rest.exp()
         assert torch.allclose(mass, torch.ones_like(mass), atol=2e-3)
@@ -393,9 +513,13 @@ def test_rows_that_do_not_belong_together_are_refused(tmp_path):
     old_tokenizer, new_tokenizer = pair_of_tokenizers()
     targets, new_rows, model, old_rows = aligned(old_tokenizer, new_tokenizer, tmp_path)
     with pytest.raises(ValueError, match="the same examples in the same order"):
-        AlignedDistributions(targets.kept, old_rows, new_rows, TEXTS[:-1], old_tokenizer, new_tokenizer)
+        AlignedDistributions(
+            targets.kept, old_rows, new_rows, TEXTS[:-1], old_tokenizer, new_tokenizer
+        )
     with pytest.raises(ValueError, match="are not those of its text"):
-        AlignedDistributions(targets.kept, old_rows, new_rows, TEXTS[::-1], old_tokenizer, new_tokenizer)
+        AlignedDistributions(
+            targets.kept, old_rows, new_rows, TEXTS[::-1], old_tokenizer, new_tokenizer
+        )
     answers = encode_examples(QUESTIONS, old_tokenizer, learn="answer")
     part = keep_distributions(model, answers, tmp_path / "answers", k=4)
     with pytest.raises(ValueError, match="kept over all tokens of the old rows"):
@@ -409,12 +533,15 @@ ROWS = tiny_llama.counting(40)
 
 @pytest.fixture(scope="module")
 def teachers(tmp_path_factory):
-    "(old model, maker of the new one with its task adapter trained, kept distributions of both over all words)"
+    """(old model, maker of the new one with its task adapter trained, kept distributions of both over all words)"""
     folder = tmp_path_factory.mktemp("teachers")
     old, new = (add_adapter(tiny_llama.llama(seed), RECIPE) for seed in (0, 1))
     for model in (old, new):
         train_adapter(model, *split_rows(ROWS), RECIPE)
-    kept = {name: keep_distributions(model, ROWS, folder / name, k=40) for name, model in (("old", old), ("new", new))}
+    kept = {
+        name: keep_distributions(model, ROWS, folder / name, k=40)
+        for name, model in (("old", old), ("new", new))
+    }
     state = {name: value.clone() for name, value in new.state_dict().items()}
 
     def fresh():
@@ -426,7 +553,7 @@ def teachers(tmp_path_factory):
 
 
 def trained(teachers, objective, **options):
-    "The compatibility adapter's fingerprint and its training."
+    """The compatibility adapter's fingerprint and its training."""
     model = teachers[1]()
     found = train_compatibility_adapter(model, ROWS, RECIPE, objective, **options)
     return model, found
@@ -448,7 +575,9 @@ def test_it_starts_from_the_task_adapter_and_leaves_the_teachers_alone(teachers)
     still, _ = trained(teachers, Compatibility(kept["old"], kept["new"]), learning_rate=1e-12)
     with switched_to(still, "task"):
         task = still(**tiny_llama.text_of(tiny_llama.batch_of(ROWS))).logits
-    assert torch.allclose(still(**tiny_llama.text_of(tiny_llama.batch_of(ROWS))).logits, task, atol=1e-4)
+    assert torch.allclose(
+        still(**tiny_llama.text_of(tiny_llama.batch_of(ROWS))).logits, task, atol=1e-4
+    )
 
 
 def test_kept_and_asked_teachers_train_alike(teachers):
@@ -463,12 +592,25 @@ def test_it_comes_nearer_to_the_old_model(teachers):
     text = tiny_llama.text_of(tiny_llama.batch_of(ROWS))
     model, _ = trained(teachers, Compatibility(kept["old"], kept["new"], mask="none"))
     with torch.no_grad():
-        answers = {name: torch.log_softmax(one(**text).logits / 2, -1) for name, one in (("old", old), ("near", model), ("far", fresh()))}
-    distance = {name: float(torch.nn.functional.kl_div(answers[name], answers["old"], log_target=True, reduction="sum")) for name in ("near", "far")}
+        answers = {
+            name: torch.log_softmax(one(**text).logits / 2, -1)
+            for name, one in (("old", old), ("near", model), ("far", fresh()))
+        }
+    distance = {
+        name: float(
+            torch.nn.functional.kl_div(
+                answers[name], answers["old"], log_target=True, reduction="sum"
+            )
+        )
+        for name in ("near", "far")
+    }
     assert distance["near"] < 0.8 * distance["far"]
 
 
-@pytest.mark.parametrize("change", ({"mask": "none"}, {"mask": "old_right"}, {"cross_entropy": 0.5}, {"temperature": 1.0}))
+@pytest.mark.parametrize(
+    "change",
+    ({"mask": "none"}, {"mask": "old_right"}, {"cross_entropy": 0.5}, {"temperature": 1.0}),
+)
 def test_every_setting_reaches_the_loss(teachers, change):
     old, _, kept = teachers
     _, usual = trained(teachers, Compatibility(old))
@@ -509,19 +651,41 @@ def test_teachers_that_do_not_fit_are_refused(teachers, tmp_path):
         with pytest.raises(ValueError, match=match):
             train_compatibility_adapter(model, rows, RECIPE, objective, **options)
 
-    refused("the old base has 50 tokens and the new one 40: the vocabularies differ", Compatibility(tiny_llama.llama(vocabulary=50)))
-    refused("the new teacher's kept distributions are of another model", Compatibility(kept["old"], kept["old"]))
-    refused("the old teacher's kept distributions are of another data", Compatibility(kept["old"]), other)
-    refused("the new teacher's kept distributions are of another data", Compatibility(kept["old"], kept["new"]), other)
+    refused(
+        "the old base has 50 tokens and the new one 40: the vocabularies differ",
+        Compatibility(tiny_llama.llama(vocabulary=50)),
+    )
+    refused(
+        "the new teacher's kept distributions are of another model",
+        Compatibility(kept["old"], kept["old"]),
+    )
+    refused(
+        "the old teacher's kept distributions are of another data",
+        Compatibility(kept["old"]),
+        other,
+    )
+    refused(
+        "the new teacher's kept distributions are of another data",
+        Compatibility(kept["old"], kept["new"]),
+        other,
+    )
     refused("another temperature", Compatibility(kept["old"], kept["new"], temperature=1.0))
-    refused("no adapter 'task' to start from", Compatibility(kept["old"]), model=tiny_llama.llama(1))
-    refused("no adapter 'taks' to be the new teacher; there are \\['task'\\]", Compatibility(kept["old"], "taks"))
+    refused(
+        "no adapter 'task' to start from", Compatibility(kept["old"]), model=tiny_llama.llama(1)
+    )
+    refused(
+        "no adapter 'taks' to be the new teacher; there are \\['task'\\]",
+        Compatibility(kept["old"], "taks"),
+    )
     words = keep_distributions(old, ROWS, tmp_path / "words", pair_of_tokenizers()[0], k=4)
-    refused("the old teacher's kept distributions are of another tokenizer", Compatibility(words, kept["new"]))
+    refused(
+        "the old teacher's kept distributions are of another tokenizer",
+        Compatibility(words, kept["new"]),
+    )
 
 
 class Kill(TrainerCallback):
-    "Ends a training at its first checkpoint."
+    """Ends a training at its first checkpoint."""
 
     def on_save(self, args, state, control, **others):
         raise KeyboardInterrupt
@@ -531,24 +695,39 @@ def test_a_killed_training_goes_on(teachers, tmp_path):
     _, _, kept = teachers
     whole, wanted = trained(teachers, Compatibility(kept["old"], kept["new"]))
     with pytest.raises(KeyboardInterrupt):
-        trained(teachers, Compatibility(kept["old"], kept["new"]), folder=tmp_path, callbacks=(Kill(),))
+        trained(
+            teachers, Compatibility(kept["old"], kept["new"]), folder=tmp_path, callbacks=(Kill(),)
+        )
     again, found = trained(teachers, Compatibility(kept["old"], kept["new"]), folder=tmp_path)
-    assert model_fingerprint(again) == model_fingerprint(whole) and losses(found).tolist() == losses(wanted).tolist()
+    assert (
+        model_fingerprint(again) == model_fingerprint(whole)
+        and losses(found).tolist() == losses(wanted).tolist()
+    )
     with pytest.raises(ValueError, match="of another training .objective differ"):
         trained(teachers, Compatibility(kept["old"], kept["new"], mask="none"), folder=tmp_path)
 
 
 def five_losses(objective, model, recipe=RECIPE, **arguments):
-    "The losses of the first five steps on rows of one length, without validation."
-    from compatkit.language import TokenRows
+    """The losses of the first five steps on rows of one length, without validation."""
+    from compatkit.language.models import TokenRows
 
-    rows = TokenRows([str(n) for n in range(40)], [(np.arange(6) + n % 30).tolist() for n in range(40)], 0)
+    rows = TokenRows(
+        [str(n) for n in range(40)], [(np.arange(6) + n % 30).tolist() for n in range(40)], 0
+    )
     if callable(objective):
         objective = objective(rows)
-    told = {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False, "logging_strategy": "steps", "logging_steps": 1}
+    told = {
+        "eval_strategy": "no",
+        "save_strategy": "no",
+        "load_best_model_at_end": False,
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+    }
     part = RowsPart(rows, range(40))
     copy_adapter(model, "task", "compatibility")
-    history = train_adapter(model, part, part, replace(recipe, max_steps=5), objective, **(told | arguments)).history
+    history = train_adapter(
+        model, part, part, replace(recipe, max_steps=5), objective, **(told | arguments)
+    ).history
     return np.array([entry["loss"] for entry in history if "loss" in entry])
 
 
@@ -556,17 +735,29 @@ def five_losses(objective, model, recipe=RECIPE, **arguments):
 def plain_losses(teachers):
     found = five_losses(Compatibility(teachers[0]), teachers[1]())
     assert len(found) == 5
-    assert np.abs(found - five_losses(Compatibility(teachers[0]), teachers[1](), replace(RECIPE, learning_rate=1e-9))).max() > 0.01
+    assert (
+        np.abs(
+            found
+            - five_losses(
+                Compatibility(teachers[0]), teachers[1](), replace(RECIPE, learning_rate=1e-9)
+            )
+        ).max()
+        > 0.01
+    )
     return found
 
 
 def test_gradient_checkpointing_changes_nothing(teachers, plain_losses):
     recipe = replace(RECIPE, gradient_checkpointing=True)
-    np.testing.assert_allclose(five_losses(Compatibility(teachers[0]), teachers[1](), recipe), plain_losses, atol=1e-4)
+    np.testing.assert_allclose(
+        five_losses(Compatibility(teachers[0]), teachers[1](), recipe), plain_losses, atol=1e-4
+    )
 
 
 def test_half_precision_changes_little(teachers, plain_losses):
-    found = five_losses(Compatibility(teachers[0]), teachers[1](), replace(RECIPE, precision="bfloat16"))
+    found = five_losses(
+        Compatibility(teachers[0]), teachers[1](), replace(RECIPE, precision="bfloat16")
+    )
     np.testing.assert_allclose(found, plain_losses, atol=1e-2 * plain_losses.max())
     assert not np.array_equal(found, plain_losses)
 
@@ -575,17 +766,27 @@ SHARES = {"per_device_train_batch_size": 4, "ddp_backend": "gloo", "use_cpu": Tr
 
 
 def train_share(rank, folder, states):
-    "One of two processes that train together."
+    """One of two processes that train together."""
     found = {}
     for name in ("asked", "kept"):
         old, new = (add_adapter(tiny_llama.llama(seed), RECIPE) for seed in (0, 1))
         for model, state in ((old, states["old"]), (new, states["new"])):
             model.load_state_dict(state)
-        objective = Compatibility(old) if name == "asked" else lambda rows: Compatibility(keep_distributions(old, rows, Path(folder) / "kept", k=40))
+        objective = (
+            Compatibility(old)
+            if name == "asked"
+            else lambda rows: Compatibility(
+                keep_distributions(old, rows, Path(folder) / "kept", k=40)
+            )
+        )
         losses = five_losses(objective, new, **SHARES)
         found[name] = {"losses": losses.tolist(), "adapter": model_fingerprint(new)}
-    train = lambda model, **options: train_compatibility_adapter(model, ROWS, RECIPE, Compatibility(old), **SHARES, **options)
-    with pytest.raises(ValueError, match="2 processes train together .* give one folder that all of them see"):
+    train = lambda model, **options: train_compatibility_adapter(
+        model, ROWS, RECIPE, Compatibility(old), **SHARES, **options
+    )
+    with pytest.raises(
+        ValueError, match="2 processes train together .* give one folder that all of them see"
+    ):
         train(new, name="second")
     best = train(new, folder=Path(folder) / "checkpoints", name="third")
     found["trained"] = {"losses": [best.validation_loss], "adapter": model_fingerprint(new)}
@@ -597,14 +798,23 @@ def test_two_processes_give_what_one_gives_with_twice_the_batch(teachers, plain_
     tiny.train_together(train_share, str(tmp_path), states)
     first, second = (json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in range(2))
     for name in ("asked", "kept"):
-        np.testing.assert_allclose(first[name]["losses"], plain_losses, atol=1e-4 if name == "asked" else 2e-3)
+        np.testing.assert_allclose(
+            first[name]["losses"], plain_losses, atol=1e-4 if name == "asked" else 2e-3
+        )
     assert first == second, "both processes hold the same weights, the best epoch's too"
 
 
 def train_sharded(rank, folder, states):
-    "One of two processes that hold a half of the new model each."
+    """One of two processes that hold a half of the new model each."""
     tiny.shard_on_the_cpu()
-    place, shared = Path(folder), SHARES | {"fsdp": True, "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}}
+    place, shared = (
+        Path(folder),
+        SHARES
+        | {
+            "fsdp": True,
+            "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]},
+        },
+    )
 
     def loaded(seed, state):
         model = add_adapter(tiny_llama.llama(seed), RECIPE)
@@ -612,9 +822,17 @@ def train_sharded(rank, folder, states):
         return model
 
     old, new = loaded(0, states["old"]), loaded(1, states["new"])
-    found = {"base": base_fingerprint(new), "losses": five_losses(Compatibility(old), new, **shared).tolist()}
-    found["sharded"] = all(isinstance(value, DTensor) for value in new.parameters()) and base_fingerprint(new) == found["base"]
-    ask = lambda model, name, **options: train_compatibility_adapter(model, ROWS, RECIPE, Compatibility(old), folder=place / name, **shared, **options)
+    found = {
+        "base": base_fingerprint(new),
+        "losses": five_losses(Compatibility(old), new, **shared).tolist(),
+    }
+    found["sharded"] = (
+        all(isinstance(value, DTensor) for value in new.parameters())
+        and base_fingerprint(new) == found["base"]
+    )
+    ask = lambda model, name, **options: train_compatibility_adapter(
+        model, ROWS, RECIPE, Compatibility(old), folder=place / name, **shared, **options
+    )
     whole, killed, again = (loaded(1, states["new"]) for _ in range(3))
     found["best"] = ask(whole, "whole").best_epoch
     save_adapter(whole, "compatibility", place / "adapter")
@@ -626,7 +844,7 @@ def train_sharded(rank, folder, states):
 
 
 def test_a_model_sharded_over_two_processes(teachers, plain_losses, tmp_path):
-    "The same losses as in one process, a killed training goes on, and the adapter that is saved is a whole one."
+    """The same losses as in one process, a killed training goes on, and the adapter that is saved is a whole one."""
     from peft import PeftModel
 
     states = {"old": teachers[0].state_dict(), "new": teachers[1]().state_dict()}
@@ -643,13 +861,26 @@ def test_a_model_sharded_over_two_processes(teachers, plain_losses, tmp_path):
 
 
 def animals():
-    "A task of choosing and its rows."
-    made = [Question(str(n), text.rpartition(" ")[0], choices=("naïve", "clever"), label=n % 2) for n, text in enumerate(TEXTS)]
-    return Questions("animals", "animals", tuple(made[:8]), tuple(made[8:10]), tuple(made[10:]), ("choice",), None, "made up", "made")
+    """A task of choosing and its rows."""
+    made = [
+        Question(str(n), text.rpartition(" ")[0], choices=("naïve", "clever"), label=n % 2)
+        for n, text in enumerate(TEXTS)
+    ]
+    return Questions(
+        "animals",
+        "animals",
+        tuple(made[:8]),
+        tuple(made[8:10]),
+        tuple(made[10:]),
+        ("choice",),
+        None,
+        "made up",
+        "made",
+    )
 
 
 def base(folder, seed, tokenizer):
-    "A base model's folder."
+    """A base model's folder."""
     small_language_model(tokenizer, seed, 1, 32, 32).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -659,14 +890,34 @@ def base(folder, seed, tokenizer):
 def test_both_adapters_as_runs(tmp_path, same_tokenizer):
     old_words, new_words = pair_of_tokenizers()
     old_base = base(tmp_path / "old", 0, new_words if same_tokenizer else old_words)
-    new_base, recipe, home = base(tmp_path / "new", 1, new_words), replace(RECIPE, epochs=1), tmp_path / "runs"
-    old, new = (task_adapter_once(folder, animals(), recipe, seed, home) for seed, folder in enumerate((old_base, new_base)))
+    new_base, recipe, home = (
+        base(tmp_path / "new", 1, new_words),
+        replace(RECIPE, epochs=1),
+        tmp_path / "runs",
+    )
+    old, new = (
+        task_adapter_once(folder, animals(), recipe, seed, home)
+        for seed, folder in enumerate((old_base, new_base))
+    )
     run = compatibility_once(old_base, old, new_base, new, animals(), recipe, Setting(k=8), 1, home)
     assert len({old.id, new.id, run.id}) == 3 and run.configuration["parents"] == [old.id, new.id]
     for one in (old, new, run):
-        assert len(one.predictions("test-choice")) == 2 and len(one.predictions("selection-choice")) == 2
-    assert compatibility_once(old_base, old, new_base, new, animals(), recipe, Setting(k=8), 1, home).folder == run.folder
-    assert compatibility_once(old_base, old, new_base, new, animals(), recipe, Setting("none", k=8), 1, home).id != run.id
+        assert (
+            len(one.predictions("test-choice")) == 2
+            and len(one.predictions("selection-choice")) == 2
+        )
+    assert (
+        compatibility_once(
+            old_base, old, new_base, new, animals(), recipe, Setting(k=8), 1, home
+        ).folder
+        == run.folder
+    )
+    assert (
+        compatibility_once(
+            old_base, old, new_base, new, animals(), recipe, Setting("none", k=8), 1, home
+        ).id
+        != run.id
+    )
     assert not list((home / "checkpoints").glob("*")), "checkpoints go when a run is done"
     model, _ = adapted(new_base, run)
     with pytest.raises(ValueError, match="was trained on another base model"):
@@ -675,7 +926,14 @@ def test_both_adapters_as_runs(tmp_path, same_tokenizer):
 
 
 def test_wrong_parameters_are_all_named_with_the_valid_ones():
-    wrong = {"task": "sst2", "table": 7, "mask": "right", "cross_entropy": 2, "maks": "wrong", "upgrade": "e"}
+    wrong = {
+        "task": "sst2",
+        "table": 7,
+        "mask": "right",
+        "cross_entropy": 2,
+        "maks": "wrong",
+        "upgrade": "e",
+    }
     error, message = refusals("muscle", {"wrong": wrong}, {})["wrong"]
     assert error == "ValueError"
     for part in (

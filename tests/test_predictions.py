@@ -1,4 +1,5 @@
-"The contract: what is kept, what is refused, and that joins are made by id."
+"""The contract: what is kept, what is refused, and that joins are made by id."""
+
 import json
 import pickle
 import subprocess
@@ -9,10 +10,32 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from compatkit.predictions import LOG_ZERO, Predictions, align, log_probability, log_softmax, mean_logits, over_classes, softmax
+from compatkit.predictions import (
+    LOG_ZERO,
+    Predictions,
+    align,
+    log_probability,
+    log_softmax,
+    mean_logits,
+    over_classes,
+    softmax,
+)
 
 ENDINGS = [".parquet", ".csv", ".jsonl"]
-ODD_IDS = ["plain", "a,b", 'say "no"', "two\nlines", "carriage\r\nreturn", "übung 猫 🙂", " spaced ", "007", "NA", "null", "'", "tab\there"]
+ODD_IDS = [
+    "plain",
+    "a,b",
+    'say "no"',
+    "two\nlines",
+    "carriage\r\nreturn",
+    "übung 猫 🙂",
+    " spaced ",
+    "007",
+    "NA",
+    "null",
+    "'",
+    "tab\there",
+]
 
 
 def odd_predictions(dtype=np.float32, text_labels=True):
@@ -21,9 +44,18 @@ def odd_predictions(dtype=np.float32, text_labels=True):
     classes = ["yes, sir", 'no "way"', "näh"] if text_labels else None
     label = generator.integers(0, 3, count)
     return Predictions(
-        ODD_IDS, [classes[i] for i in label] if text_labels else label, logits=generator.normal(size=(count, 3)).astype(dtype),
-        classes=classes, score=np.r_[np.nan, generator.random(count - 1)], text=[f'"{i}",\n{i} ß' for i in ODD_IDS],
-        columns={"length": np.arange(count), "share": generator.random(count), "note": [f"n, {i}" for i in ODD_IDS]})
+        ODD_IDS,
+        [classes[i] for i in label] if text_labels else label,
+        logits=generator.normal(size=(count, 3)).astype(dtype),
+        classes=classes,
+        score=np.r_[np.nan, generator.random(count - 1)],
+        text=[f'"{i}",\n{i} ß' for i in ODD_IDS],
+        columns={
+            "length": np.arange(count),
+            "share": generator.random(count),
+            "note": [f"n, {i}" for i in ODD_IDS],
+        },
+    )
 
 
 def same(first, second, logits=True):
@@ -44,16 +76,17 @@ def same(first, second, logits=True):
 
 # -- making one -----------------------------------------------------------------------------------
 
+
 def test_prediction_is_an_index_for_index_labels_and_a_name_for_names():
-    logits = [[1., 2.], [3., 0.], [1., 1.]]
+    logits = [[1.0, 2.0], [3.0, 0.0], [1.0, 1.0]]
     numbers = Predictions(["a", "b", "c"], [0, 0, 1], logits=logits, classes=["no", "yes"])
-    assert numbers.prediction.tolist() == [1, 0, 0] # the first column wins a tie
+    assert numbers.prediction.tolist() == [1, 0, 0]  # the first column wins a tie
     assert numbers.label.dtype == np.int64
     names = Predictions(["a", "b", "c"], ["no", "no", "yes"], logits=logits, classes=["no", "yes"])
     assert names.prediction.tolist() == ["yes", "no", "no"]
     assert numbers.correct.tolist() == names.correct.tolist() == [False, True, False]
     with pytest.raises(ValueError, match="need names too"):
-        Predictions(["a"], ["no"], logits=[[1., 2.]])
+        Predictions(["a"], ["no"], logits=[[1.0, 2.0]])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8])
@@ -66,23 +99,26 @@ def test_logit_types_are_kept(dtype):
     assert Predictions(["a"], logits=np.ones((1, 2), dtype=dtype)).logits.dtype == dtype
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (dict(id=["a", None]), "missing ids at positions 1"),
-    (dict(id=["a", ""]), "missing .empty. ids at positions 1"),
-    (dict(id=[1., 2.]), "not floats"),
-    (dict(id=["a", "b"], label=[1]), "there are 2 ids"),
-    (dict(id=["a", "b"], prediction=[1, "1"]), "mixes text"),
-    (dict(id=["a", "b"], label=[[1], [2]]), "neither a number nor text"),
-    (dict(id=["a", "b"], logits=[1., 2.]), "must have the shape"),
-    (dict(id=["a", "b"], logits=[[1., 2.]]), "must have the shape"),
-    (dict(id=["a", "b"], logits=[[1., 2.], [np.nan, 1.]]), "not finite .* ids 'b'"),
-    (dict(id=["a", "b"], logits=[[np.inf, 2.], [-np.inf, 1.]]), "not finite .* ids 'a', 'b'"),
-    (dict(id=["a"], logits=[[1., 2.]], classes=["x"]), "1 class names for 2 columns"),
-    (dict(id=["a"], logits=[[1., 2.]], classes=["x", "x"]), "class names repeat"),
-    (dict(id=["a"], columns={"label": [1]}), "further columns cannot be called 'label'"),
-    (dict(id=["a"], columns={"logit_x": [1]}), "cannot be called"),
-    (dict(id=["a", "b"], columns={"z": [1]}), "z has the shape"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(id=["a", None]), "missing ids at positions 1"),
+        (dict(id=["a", ""]), "missing .empty. ids at positions 1"),
+        (dict(id=[1.0, 2.0]), "not floats"),
+        (dict(id=["a", "b"], label=[1]), "there are 2 ids"),
+        (dict(id=["a", "b"], prediction=[1, "1"]), "mixes text"),
+        (dict(id=["a", "b"], label=[[1], [2]]), "neither a number nor text"),
+        (dict(id=["a", "b"], logits=[1.0, 2.0]), "must have the shape"),
+        (dict(id=["a", "b"], logits=[[1.0, 2.0]]), "must have the shape"),
+        (dict(id=["a", "b"], logits=[[1.0, 2.0], [np.nan, 1.0]]), "not finite .* ids 'b'"),
+        (dict(id=["a", "b"], logits=[[np.inf, 2.0], [-np.inf, 1.0]]), "not finite .* ids 'a', 'b'"),
+        (dict(id=["a"], logits=[[1.0, 2.0]], classes=["x"]), "1 class names for 2 columns"),
+        (dict(id=["a"], logits=[[1.0, 2.0]], classes=["x", "x"]), "class names repeat"),
+        (dict(id=["a"], columns={"label": [1]}), "further columns cannot be called 'label'"),
+        (dict(id=["a"], columns={"logit_x": [1]}), "cannot be called"),
+        (dict(id=["a", "b"], columns={"z": [1]}), "z has the shape"),
+    ],
+)
 def test_bad_parts_are_refused_by_name(arguments, message):
     with pytest.raises(ValueError, match=message):
         Predictions(**arguments)
@@ -105,12 +141,12 @@ def test_it_cannot_be_changed_or_pickled():
 
 
 def test_replace_derives_new_answers_from_new_logits_and_keeps_given_ones_otherwise():
-    given = Predictions(["a", "b"], [0, 1], prediction=[1, 1], logits=[[1., 0.], [1., 0.]])
+    given = Predictions(["a", "b"], [0, 1], prediction=[1, 1], logits=[[1.0, 0.0], [1.0, 0.0]])
     assert given.prediction.tolist() == [1, 1]
     assert given.replace(label=[1, 1]).prediction.tolist() == [1, 1]
-    assert given.replace(logits=[[0., 1.], [1., 0.]]).prediction.tolist() == [1, 0]
+    assert given.replace(logits=[[0.0, 1.0], [1.0, 0.0]]).prediction.tolist() == [1, 0]
     assert given.select(["b"]).prediction.tolist() == [1]
-    derived = Predictions(["a", "b"], [0, 1], logits=[[1., 0.], [1., 0.]], classes=["x", "y"])
+    derived = Predictions(["a", "b"], [0, 1], logits=[[1.0, 0.0], [1.0, 0.0]], classes=["x", "y"])
     assert derived.replace(label=["x", "y"]).prediction.tolist() == ["x", "x"]
 
 
@@ -118,7 +154,10 @@ def test_select_takes_masks_and_ids_and_no_positions():
     predictions = odd_predictions()
     part = predictions.select(["007", "a,b"])
     assert part.id.tolist() == ["007", "a,b"] and part.columns["length"].tolist() == [7, 1]
-    same(predictions.select(predictions.correct), predictions.select(predictions.id[predictions.correct]))
+    same(
+        predictions.select(predictions.correct),
+        predictions.select(predictions.id[predictions.correct]),
+    )
     assert len(predictions.select([])) == 0
     with pytest.raises(ValueError, match="not positions"):
         predictions.select([0, 1])
@@ -150,8 +189,10 @@ def test_html_is_escaped_and_shows_size_classes_and_accuracy():
 
 # -- probabilities --------------------------------------------------------------------------------
 
+
 def test_softmax_agrees_with_scipy_and_survives_extremes():
     from scipy.special import log_softmax as reference
+
     logits = np.random.default_rng(0).normal(size=(50, 7)) * 100
     assert np.allclose(log_softmax(logits), reference(logits, axis=1))
     assert np.isfinite(log_softmax(np.float16([[60000, -60000]]))).all()
@@ -159,16 +200,17 @@ def test_softmax_agrees_with_scipy_and_survives_extremes():
 
 
 def test_probabilities_come_back_and_zero_stays_finite():
-    probability = np.array([[1., 0.], [.3, .7]])
+    probability = np.array([[1.0, 0.0], [0.3, 0.7]])
     logits = log_probability(probability)
     assert logits[0, 1] == LOG_ZERO and np.allclose(softmax(logits), probability, atol=1e-300)
     with pytest.raises(ValueError, match="rows 1 hold no probabilities"):
-        log_probability([[.5, .5], [.5, np.nan]])
+        log_probability([[0.5, 0.5], [0.5, np.nan]])
     with pytest.raises(ValueError, match="hold no probabilities"):
-        log_probability([[1.5, -.5]])
+        log_probability([[1.5, -0.5]])
 
 
 # -- joining --------------------------------------------------------------------------------------
+
 
 def test_align_joins_by_id_like_a_naive_loop():
     generator = np.random.default_rng(1)
@@ -178,7 +220,9 @@ def test_align_joins_by_id_like_a_naive_loop():
         label, logits = generator.integers(0, 3, count), generator.normal(size=(count, 3))
         turn = generator.permutation(count)
         old = Predictions(ids, label, logits=logits)
-        new = Predictions([ids[i] for i in turn], label[turn], logits=2 * logits[turn], columns={"place": turn})
+        new = Predictions(
+            [ids[i] for i in turn], label[turn], logits=2 * logits[turn], columns={"place": turn}
+        )
         first, second = align(old, new)
         assert first.id.tolist() == second.id.tolist() == ids
         assert np.array_equal(second.logits, 2 * logits)
@@ -189,20 +233,47 @@ def simple(ids=("a", "b", "c"), label=(0, 1, 1), prediction=(0, 1, 0), **more):
     return Predictions(list(ids), None if label is None else list(label), list(prediction), **more)
 
 
-@pytest.mark.parametrize("old, new, message", [
-    (simple(), simple(ids=("a", "b", "b")), "the new predictions: repeated ids 'b'"),
-    (simple(ids=("a", "a", "b")), simple(), "the old predictions: repeated ids 'a'"),
-    (simple(), simple(ids=("a", "b", "d")), "'c' only in the old; 'd' only in the new"),
-    (simple(), simple(("a", "b"), (0, 1), (0, 1)), "'c' only in the old"),
-    (simple(), simple(label=(0, 0, 1)), "labels differ for ids 'b'"),
-    (simple(), simple(label=("0", "1", "1"), prediction=("0", "1", "1")), "old labels are numbers .0. and the new ones are text"),
-    (simple(), simple(label=None, prediction=("0", "1", "0")), "no two would ever be equal"),
-    (simple(label=None), simple(label=None, prediction=("0", "1", "0")), "no two would ever be equal"),
-    (simple(), simple(prediction=(0, None, 1)), "in the new predictions: missing predictions for ids 'b'"),
-    (simple(prediction=(0, np.nan, 1)), simple(), "in the old predictions: missing predictions for ids 'b'"),
-    (simple(classes=["x", "y"]), simple(classes=["x", "z"]), "'y' only in the old; 'z' only in the new"),
-    (simple(logits=np.zeros((3, 2))), simple(logits=np.zeros((3, 3))), "2 classes and the new ones 3"),
-])
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        (simple(), simple(ids=("a", "b", "b")), "the new predictions: repeated ids 'b'"),
+        (simple(ids=("a", "a", "b")), simple(), "the old predictions: repeated ids 'a'"),
+        (simple(), simple(ids=("a", "b", "d")), "'c' only in the old; 'd' only in the new"),
+        (simple(), simple(("a", "b"), (0, 1), (0, 1)), "'c' only in the old"),
+        (simple(), simple(label=(0, 0, 1)), "labels differ for ids 'b'"),
+        (
+            simple(),
+            simple(label=("0", "1", "1"), prediction=("0", "1", "1")),
+            "old labels are numbers .0. and the new ones are text",
+        ),
+        (simple(), simple(label=None, prediction=("0", "1", "0")), "no two would ever be equal"),
+        (
+            simple(label=None),
+            simple(label=None, prediction=("0", "1", "0")),
+            "no two would ever be equal",
+        ),
+        (
+            simple(),
+            simple(prediction=(0, None, 1)),
+            "in the new predictions: missing predictions for ids 'b'",
+        ),
+        (
+            simple(prediction=(0, np.nan, 1)),
+            simple(),
+            "in the old predictions: missing predictions for ids 'b'",
+        ),
+        (
+            simple(classes=["x", "y"]),
+            simple(classes=["x", "z"]),
+            "'y' only in the old; 'z' only in the new",
+        ),
+        (
+            simple(logits=np.zeros((3, 2))),
+            simple(logits=np.zeros((3, 3))),
+            "2 classes and the new ones 3",
+        ),
+    ],
+)
 def test_align_refuses_and_names_the_offenders(old, new, message):
     with pytest.raises(ValueError, match=message):
         align(old, new)
@@ -212,7 +283,7 @@ def test_align_reorders_classes_and_renumbers_indices():
     generator = np.random.default_rng(2)
     logits, label = generator.normal(size=(50, 4)), generator.integers(0, 4, 50)
     names = np.array(["p", "q", "r", "s"])
-    turn = np.array([2, 0, 3, 1]) # column of the turned model -> column of the straight one
+    turn = np.array([2, 0, 3, 1])  # column of the turned model -> column of the straight one
     back = np.argsort(turn)
     straight = Predictions(range(50), label, logits=logits, classes=names)
     turned = Predictions(range(50), back[label], logits=logits[:, turn], classes=names[turn])
@@ -220,41 +291,44 @@ def test_align_reorders_classes_and_renumbers_indices():
     for other in (turned, explicit):
         old, new = align(straight, other)
         assert np.array_equal(new.logits, logits) and np.array_equal(new.label, label)
-        assert np.array_equal(new.prediction, straight.prediction) and new.classes == straight.classes
+        assert (
+            np.array_equal(new.prediction, straight.prediction) and new.classes == straight.classes
+        )
     assert np.array_equal(turned.correct, straight.correct)
 
 
 def test_align_fills_in_the_labels_of_the_other_side():
     old, new = align(simple(), simple(label=None))
     assert new.label.tolist() == [0, 1, 1] and new.correct.tolist() == [True, True, False]
-    named = Predictions(["a"], ["y"], logits=[[0., 1.]], classes=["x", "y"])
-    bare = Predictions(["a"], logits=[[1., 0.]], classes=["y", "x"])
+    named = Predictions(["a"], ["y"], logits=[[0.0, 1.0]], classes=["x", "y"])
+    bare = Predictions(["a"], logits=[[1.0, 0.0]], classes=["y", "x"])
     assert align(named, bare)[1].prediction.tolist() == ["y"]
 
 
 def test_absent_classes_get_probability_zero():
-    small = Predictions(["a"], ["x"], logits=np.float32([[1., 2.]]), classes=["x", "y"])
-    large = Predictions(["a"], ["x"], logits=np.float32([[1., 2., 3.]]), classes=["y", "z", "x"])
+    small = Predictions(["a"], ["x"], logits=np.float32([[1.0, 2.0]]), classes=["x", "y"])
+    large = Predictions(["a"], ["x"], logits=np.float32([[1.0, 2.0, 3.0]]), classes=["y", "z", "x"])
     old, new = align(small, large, absent_classes=True)
     assert old.classes == new.classes == ("x", "y", "z")
     assert softmax(old.logits)[0, 2] == 0 and old.prediction.tolist() == ["y"]
-    assert new.logits.tolist() == [[3., 1., 2.]]
+    assert new.logits.tolist() == [[3.0, 1.0, 2.0]]
     with pytest.raises(ValueError, match="lack 'z'"):
         over_classes(large, ["x", "y"])
     with pytest.raises(ValueError, match="labels 5 .ids 'a'. are no index"):
-        over_classes(Predictions(["a"], [5], logits=[[1., 2.]], classes=["x", "y"]), ["y", "x"])
+        over_classes(Predictions(["a"], [5], logits=[[1.0, 2.0]], classes=["x", "y"]), ["y", "x"])
 
 
 def test_mean_logits_is_the_mean_by_id():
     first = Predictions(["a", "b"], [0, 1], logits=np.float16([[1, 2], [3, 4]]))
     second = Predictions(["b", "a"], [1, 0], logits=np.float16([[5, 5], [0, 0]]))
     mean = mean_logits([first, second])
-    assert mean.logits.tolist() == [[.5, 1.], [4., 4.5]] and mean.logits.dtype == np.float16
+    assert mean.logits.tolist() == [[0.5, 1.0], [4.0, 4.5]] and mean.logits.dtype == np.float16
     with pytest.raises(ValueError, match="at least one"):
         mean_logits([])
 
 
 # -- files ----------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("text_labels", [True, False])
@@ -262,7 +336,7 @@ def test_round_trip(tmp_path, ending, text_labels):
     original = odd_predictions(np.float64, text_labels)
     path = original.save(tmp_path / "deep" / f"answers{ending}")
     same(original, Predictions.load(path))
-    assert [p.name for p in path.parent.iterdir()] == [path.name] # no temporary file is left
+    assert [p.name for p in path.parent.iterdir()] == [path.name]  # no temporary file is left
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -272,20 +346,37 @@ def test_parquet_keeps_the_type_of_logits_and_csv_and_jsonl_their_values(tmp_pat
     assert again.logits.dtype == dtype
     same(original, again)
     for ending in (".csv", ".jsonl"):
-        assert np.array_equal(Predictions.load(original.save(tmp_path / f"a{ending}")).logits.astype(dtype), original.logits)
+        assert np.array_equal(
+            Predictions.load(original.save(tmp_path / f"a{ending}")).logits.astype(dtype),
+            original.logits,
+        )
 
 
 def test_parquet_keeps_label_types_and_classes_without_logits(tmp_path):
-    original = Predictions(["a", "b"], np.int32([0, 1]), np.int32([1, 1]), classes=["no", "yes"], columns={"x": np.float32([1, 2])})
+    original = Predictions(
+        ["a", "b"],
+        np.int32([0, 1]),
+        np.int32([1, 1]),
+        classes=["no", "yes"],
+        columns={"x": np.float32([1, 2])},
+    )
     again = Predictions.load(original.save(tmp_path / "a.parquet"))
-    assert (again.label.dtype, again.prediction.dtype, again.columns["x"].dtype) == (np.int32, np.int32, np.float32)
-    assert again.classes == Predictions.load(original.save(tmp_path / "a.jsonl")).classes == ("no", "yes")
+    assert (again.label.dtype, again.prediction.dtype, again.columns["x"].dtype) == (
+        np.int32,
+        np.int32,
+        np.float32,
+    )
+    assert (
+        again.classes
+        == Predictions.load(original.save(tmp_path / "a.jsonl")).classes
+        == ("no", "yes")
+    )
     with pytest.raises(ValueError, match="no place for class names"):
         original.save(tmp_path / "a.csv")
 
 
 def test_answers_that_were_given_survive_beside_logits(tmp_path):
-    original = Predictions(["a"], [0], prediction=[1], logits=[[5., 0.]])
+    original = Predictions(["a"], [0], prediction=[1], logits=[[5.0, 0.0]])
     for ending in ENDINGS:
         assert Predictions.load(original.save(tmp_path / f"a{ending}")).prediction.tolist() == [1]
 
@@ -319,10 +410,14 @@ def test_missing_answers_stay_visible(tmp_path):
 
 
 def test_probabilities_are_taken_in_as_logarithms(tmp_path):
-    probability = np.array([[.25, .75], [1., 0.]])
-    parquet.write_table(pa.table({"id": [1, 2], "probabilities": probability.tolist()}), tmp_path / "a.parquet")
+    probability = np.array([[0.25, 0.75], [1.0, 0.0]])
+    parquet.write_table(
+        pa.table({"id": [1, 2], "probabilities": probability.tolist()}), tmp_path / "a.parquet"
+    )
     (tmp_path / "a.csv").write_text("id,prob_no,prob_yes\n1,.25,.75\n2,1,0\n")
-    (tmp_path / "a.jsonl").write_text('{"id": 1, "probabilities": {"no": 0.25, "yes": 0.75}}\n{"id": 2, "probabilities": {"yes": 0, "no": 1}}\n')
+    (tmp_path / "a.jsonl").write_text(
+        '{"id": 1, "probabilities": {"no": 0.25, "yes": 0.75}}\n{"id": 2, "probabilities": {"yes": 0, "no": 1}}\n'
+    )
     for ending in ENDINGS:
         loaded = Predictions.load(tmp_path / f"a{ending}")
         assert np.allclose(softmax(loaded.logits), probability, atol=1e-12)
@@ -331,7 +426,9 @@ def test_probabilities_are_taken_in_as_logarithms(tmp_path):
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_other_names_are_mapped_and_a_taken_name_gives_way(tmp_path, ending):
-    path = Predictions([1, 2], [0, 1], [0, 0], columns={"better": [1, 1]}).save(tmp_path / f"a{ending}")
+    path = Predictions([1, 2], [0, 1], [0, 0], columns={"better": [1, 1]}).save(
+        tmp_path / f"a{ending}"
+    )
     loaded = Predictions.load(path, {"better": "prediction", "elsewhere": "score"})
     assert loaded.prediction.tolist() == [1, 1] and loaded.columns == {} and loaded.score is None
     with pytest.raises(ValueError, match="columns repeat: 'label'"):
@@ -346,12 +443,27 @@ def test_a_spreadsheet_export_with_byte_order_mark_is_read(tmp_path):
 
 def test_a_table_of_another_tool_is_read(tmp_path):
     import pandas as pd
-    frame = pd.DataFrame({"id": [3, 1], "label": pd.Categorical(["x", "y"]), "prediction": ["x", "x"], "when": pd.to_datetime(["2024-01-01"] * 2)})
+
+    frame = pd.DataFrame(
+        {
+            "id": [3, 1],
+            "label": pd.Categorical(["x", "y"]),
+            "prediction": ["x", "x"],
+            "when": pd.to_datetime(["2024-01-01"] * 2),
+        }
+    )
     frame.to_parquet(tmp_path / "a.parquet")
     loaded = Predictions.load(tmp_path / "a.parquet")
-    assert loaded.id.tolist() == ["3", "1"] and loaded.correct.tolist() == [True, False] and "when" in loaded.columns
+    assert (
+        loaded.id.tolist() == ["3", "1"]
+        and loaded.correct.tolist() == [True, False]
+        and "when" in loaded.columns
+    )
     for ending in ENDINGS:
-        same(loaded.replace(columns={}), Predictions.load(loaded.save(tmp_path / f"b{ending}")).replace(columns={}))
+        same(
+            loaded.replace(columns={}),
+            Predictions.load(loaded.save(tmp_path / f"b{ending}")).replace(columns={}),
+        )
     assert Predictions(["a"], columns=pd.DataFrame({"x": [1]})).columns["x"].tolist() == [1]
 
 
@@ -373,9 +485,21 @@ BAD = [
     ("a.csv", b"\x1f\x8b\x08", "this is a gzip file, not .csv: unpack it"),
     ("a.jsonl", b"PK\x03\x04", "this is a zip or Excel file, not .jsonl"),
     ("a.csv", "id,prediction\na,1\n".encode("utf-16"), "this text is UTF-16: save it as UTF-8"),
-    ("a.csv", "id,prediction\na,gelöst\n".encode("latin-1"), "a.csv: this text is not UTF-8 .Latin-1"),
-    ("a.jsonl", '{"id": 1, "prediction": "gelöst"}\n'.encode("latin-1"), "a.jsonl: this text is not UTF-8"),
-    ("a.csv", "id;prediction\na;1\n", "`id` is missing .the columns are divided by ';', not by commas."),
+    (
+        "a.csv",
+        "id,prediction\na,gelöst\n".encode("latin-1"),
+        "a.csv: this text is not UTF-8 .Latin-1",
+    ),
+    (
+        "a.jsonl",
+        '{"id": 1, "prediction": "gelöst"}\n'.encode("latin-1"),
+        "a.jsonl: this text is not UTF-8",
+    ),
+    (
+        "a.csv",
+        "id;prediction\na;1\n",
+        "`id` is missing .the columns are divided by ';', not by commas.",
+    ),
     ("a.csv", "id,predicted\na,1\n", "none of `prediction`.* did you mean 'predicted'"),
     ("a.csv", "\ufeff", "a.csv: "),
     ("a.csv", b"id,prediction\n\xff\xfe,1\n", "a.csv: "),
@@ -383,9 +507,17 @@ BAD = [
     ("a.jsonl", '{"id": 1, "prediction": 1}\n{"id": 2,\n', "line 2 is no JSON"),
     ("a.jsonl", '{"id": 1, "prediction": 1}\n[1]\n', "line 2 is no JSON object"),
     ("a.jsonl", '{"id": 1, "prediction": 1}\n{"prediction": 1}\n', "missing ids at positions 1"),
-    ("a.jsonl", '{"id": 1, "logits": [1, 2]}\n{"id": 2, "logits": [1]}\n', "another count for ids 2"),
+    (
+        "a.jsonl",
+        '{"id": 1, "logits": [1, 2]}\n{"id": 2, "logits": [1]}\n',
+        "another count for ids 2",
+    ),
     ("a.jsonl", '{"id": 1, "logits": [1, 2]}\n{"id": 2}\n', "it is not for ids 2"),
-    ("a.jsonl", '{"id": 1, "logits": {"x": 1, "y": 2}}\n{"id": 2, "logits": {"x": 1, "z": 2}}\n', "other classes for ids 2"),
+    (
+        "a.jsonl",
+        '{"id": 1, "logits": {"x": 1, "y": 2}}\n{"id": 2, "logits": {"x": 1, "z": 2}}\n',
+        "other classes for ids 2",
+    ),
     ("a.jsonl", '{"id": 1, "logits": [1, Infinity]}\n', "not finite"),
     ("a.jsonl", '{"id": 1, "prediction": 1}\n{"id": 1, "prediction": 1}\n', "repeated ids '1'"),
     ("a.jsonl", '{"id": 1, "prediction": 1}\n{"id": 2, "prediction": "1"}\n', "mixes text"),
@@ -406,16 +538,22 @@ def test_bad_files_are_refused(tmp_path, name, content, message):
         Predictions.load(path)
 
 
-@pytest.mark.parametrize("columns, message", [
-    ({"id": ["a", "b"], "logits": [[1., 2.], [1.]]}, "2 values in the first row and another count for ids 'b'"),
-    ({"id": ["a", "b"], "logits": [[1., 2.], None]}, "another count for ids 'b'"),
-    ({"id": ["a", "b"], "logits": [[1., 2.], [1., None]]}, "not finite .* ids 'b'"),
-    ({"id": ["a", "b"], "logits": [1., 2.]}, "must hold a list of numbers"),
-    ({"id": ["a", "a"], "prediction": [1, 2]}, "repeated ids 'a'"),
-    ({"id": [], "prediction": []}, "no examples"),
-    ({"id": [1.5, 2.5], "prediction": [1, 2]}, "not floats"),
-    ({"key": ["a"], "prediction": [1]}, "`id` is missing"),
-])
+@pytest.mark.parametrize(
+    "columns, message",
+    [
+        (
+            {"id": ["a", "b"], "logits": [[1.0, 2.0], [1.0]]},
+            "2 values in the first row and another count for ids 'b'",
+        ),
+        ({"id": ["a", "b"], "logits": [[1.0, 2.0], None]}, "another count for ids 'b'"),
+        ({"id": ["a", "b"], "logits": [[1.0, 2.0], [1.0, None]]}, "not finite .* ids 'b'"),
+        ({"id": ["a", "b"], "logits": [1.0, 2.0]}, "must hold a list of numbers"),
+        ({"id": ["a", "a"], "prediction": [1, 2]}, "repeated ids 'a'"),
+        ({"id": [], "prediction": []}, "no examples"),
+        ({"id": [1.5, 2.5], "prediction": [1, 2]}, "not floats"),
+        ({"key": ["a"], "prediction": [1]}, "`id` is missing"),
+    ],
+)
 def test_bad_parquet_is_refused(tmp_path, columns, message):
     parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=message):
@@ -442,10 +580,23 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
 
 # -- sample files of the lm-evaluation-harness ----------------------------------------------------
 
+
 def multiple_choice(doc, target, likelihoods, acc, **more):
-    return {"doc_id": doc, "filter": "none", "target": target, "metrics": ["acc", "acc_norm"], "acc": acc, "acc_norm": 0.0,
-            "filtered_resps": [[str(v), "False"] for v in likelihoods], "resps": [[[str(v), "False"]] for v in likelihoods],
-            "arguments": {f"gen_args_{i}": {"arg_0": "question", "arg_1": f" choice {i}"} for i in range(len(likelihoods))}, **more}
+    return {
+        "doc_id": doc,
+        "filter": "none",
+        "target": target,
+        "metrics": ["acc", "acc_norm"],
+        "acc": acc,
+        "acc_norm": 0.0,
+        "filtered_resps": [[str(v), "False"] for v in likelihoods],
+        "resps": [[[str(v), "False"]] for v in likelihoods],
+        "arguments": {
+            f"gen_args_{i}": {"arg_0": "question", "arg_1": f" choice {i}"}
+            for i in range(len(likelihoods))
+        },
+        **more,
+    }
 
 
 def write_samples(folder, *samples, name="samples_my_task_2025-01-31T10-11-12.345678.jsonl"):
@@ -455,33 +606,67 @@ def write_samples(folder, *samples, name="samples_my_task_2025-01-31T10-11-12.34
 
 
 def test_samples_of_multiple_choice(tmp_path):
-    loaded = Predictions.load(write_samples(
-        tmp_path, multiple_choice(0, "1", [-3.5, -1.25], 1.0), multiple_choice(1, " choice 0", [-9, -2], 0.0)))
+    loaded = Predictions.load(
+        write_samples(
+            tmp_path,
+            multiple_choice(0, "1", [-3.5, -1.25], 1.0),
+            multiple_choice(1, " choice 0", [-9, -2], 0.0),
+        )
+    )
     assert loaded.id.tolist() == ["my_task/0/none", "my_task/1/none"]
-    assert loaded.logits.tolist() == [[-3.5, -1.25], [-9., -2.]]
+    assert loaded.logits.tolist() == [[-3.5, -1.25], [-9.0, -2.0]]
     assert loaded.label.tolist() == [1, 0] and loaded.correct.tolist() == [True, False]
-    assert loaded.columns["acc"].tolist() == [1., 0.]
+    assert loaded.columns["acc"].tolist() == [1.0, 0.0]
 
 
 def test_samples_with_varying_numbers_of_choices_keep_the_answers(tmp_path):
-    loaded = Predictions.load(write_samples(tmp_path, multiple_choice(0, "1", [-3, -1], 1.0), multiple_choice(1, "2", [-3, -2, -1], 1.0)))
+    loaded = Predictions.load(
+        write_samples(
+            tmp_path,
+            multiple_choice(0, "1", [-3, -1], 1.0),
+            multiple_choice(1, "2", [-3, -2, -1], 1.0),
+        )
+    )
     assert loaded.logits is None and loaded.prediction.tolist() == [1, 2] and loaded.correct.all()
 
 
 def test_samples_of_generation(tmp_path):
-    samples = [{"doc_id": i, "filter": f, "target": "#### 4", "metrics": ["exact_match"], "exact_match": float(f == "strict"),
-                "filtered_resps": ["4"], "resps": [["so 4"]]} for i in range(2) for f in ("strict", "flexible")]
+    samples = [
+        {
+            "doc_id": i,
+            "filter": f,
+            "target": "#### 4",
+            "metrics": ["exact_match"],
+            "exact_match": float(f == "strict"),
+            "filtered_resps": ["4"],
+            "resps": [["so 4"]],
+        }
+        for i in range(2)
+        for f in ("strict", "flexible")
+    ]
     loaded = Predictions.load(write_samples(tmp_path, *samples, name="samples_gsm8k.jsonl"))
-    assert loaded.id.tolist() == ["gsm8k/0/strict", "gsm8k/0/flexible", "gsm8k/1/strict", "gsm8k/1/flexible"]
-    assert loaded.score.tolist() == [1, 0, 1, 0] and loaded.text.tolist() == ["4"] * 4 and loaded.prediction is None
+    assert loaded.id.tolist() == [
+        "gsm8k/0/strict",
+        "gsm8k/0/flexible",
+        "gsm8k/1/strict",
+        "gsm8k/1/flexible",
+    ]
+    assert (
+        loaded.score.tolist() == [1, 0, 1, 0]
+        and loaded.text.tolist() == ["4"] * 4
+        and loaded.prediction is None
+    )
 
 
-@pytest.mark.parametrize("sample, message", [
-    (multiple_choice(0, "[0, 1]", [-1, -2], 1.0), "neither the number of a choice"),
-    (multiple_choice(0, "nothing", [-1, -2], 1.0), "neither the number of a choice"),
-    (multiple_choice(0, "1", [-1, -2], 1.0), "`acc` contradicts"),
-    (multiple_choice(0, "1", [-1, float("-inf")], 0.0), "not finite"),
-])
+@pytest.mark.parametrize(
+    "sample, message",
+    [
+        (multiple_choice(0, "[0, 1]", [-1, -2], 1.0), "neither the number of a choice"),
+        (multiple_choice(0, "nothing", [-1, -2], 1.0), "neither the number of a choice"),
+        (multiple_choice(0, "1", [-1, -2], 1.0), "`acc` contradicts"),
+        (multiple_choice(0, "1", [-1, float("-inf")], 0.0), "not finite"),
+    ],
+)
 def test_samples_that_cannot_be_read_rightly_are_refused(tmp_path, sample, message):
     with pytest.raises(ValueError, match=message):
         Predictions.load(write_samples(tmp_path, sample))
@@ -489,12 +674,15 @@ def test_samples_that_cannot_be_read_rightly_are_refused(tmp_path, sample, messa
 
 def test_samples_need_the_task_in_their_name_and_unlike_ids(tmp_path):
     with pytest.raises(ValueError, match="samples_<task>_<date>"):
-        Predictions.load(write_samples(tmp_path, multiple_choice(0, "1", [-2, -1], 1.0), name="other.jsonl"))
+        Predictions.load(
+            write_samples(tmp_path, multiple_choice(0, "1", [-2, -1], 1.0), name="other.jsonl")
+        )
     with pytest.raises(ValueError, match="repeated ids 'my_task/0/none'"):
         Predictions.load(write_samples(tmp_path, *[multiple_choice(0, "1", [-2, -1], 1.0)] * 2))
 
 
 # -- size -----------------------------------------------------------------------------------------
+
 
 def test_two_hundred_thousand_examples_are_joined():
     count = 200_000
@@ -502,9 +690,16 @@ def test_two_hundred_thousand_examples_are_joined():
     ids = np.char.add("example-", np.arange(count).astype(str))
     old = Predictions(ids, np.arange(count) % 7, np.arange(count) % 5)
     first, second = align(old, old.select(ids[turn]))
-    assert np.array_equal(first.id, second.id) and np.array_equal(first.prediction, second.prediction)
+    assert np.array_equal(first.id, second.id) and np.array_equal(
+        first.prediction, second.prediction
+    )
 
 
 def test_importing_needs_no_heavy_library():
     code = "import sys, compatkit.predictions as p; print([m for m in ('torch', 'scipy', 'pandas', 'pyarrow', 'transformers') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

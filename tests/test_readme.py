@@ -16,7 +16,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def block(marker):
-    "The code block after a marker comment."
+    """The code block after a marker comment."""
     return re.search(rf"<!-- {marker} -->\n```\w+\n(.*?)```", README, re.S)[1]
 
 
@@ -39,8 +39,8 @@ def test_the_ten_lines_run_as_printed(tmp_path, monkeypatch, capsys):
 
 
 def test_the_training_lines_run_as_printed(tmp_path, monkeypatch):
-    from compatkit.data import load_task
-    from compatkit.models import small_classifier, train_tokenizer
+    from compatkit.training.tasks import load_task
+    from compatkit.training.models import small_classifier, train_tokenizer
 
     monkeypatch.chdir(tmp_path)
     lines = [f"a {word} film number {n},{word}" for n in range(40) for word in ("good", "bad")]
@@ -56,7 +56,9 @@ def test_the_training_lines_run_as_printed(tmp_path, monkeypatch):
 
 
 def test_the_results_are_those_of_the_results_folder():
-    done = subprocess.run([sys.executable, str(ROOT / ".ci" / "readme"), "--check"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / ".ci" / "readme"), "--check"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -65,13 +67,17 @@ def test_links_lead_to_files(target):
     assert (ROOT / target).exists()
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?:nbs|tests|results|\.ci|compatkit)/[\w./]+\w)`", README))))
+@pytest.mark.parametrize(
+    "name", sorted(set(re.findall(r"`((?:nbs|tests|results|\.ci|compatkit)/[\w./]+\w)`", README)))
+)
 def test_named_files_exist(name):
     assert (ROOT / name).exists()
 
 
 def test_the_map_has_every_room():
-    rooms = {path.stem for path in (ROOT / "compatkit").glob("*.py") if not path.stem.startswith("_")}
+    rooms = {
+        path.stem for path in (ROOT / "compatkit").glob("*.py") if not path.stem.startswith("_")
+    }
     assert rooms <= set(re.findall(r"`(\w+)`", README))
 
 
@@ -115,12 +121,20 @@ runpy.run_module("compatkit.cli", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("options", [["--json"], ["--html", "page.html"], ["--markdown"]], ids=lambda options: options[0])
+@pytest.mark.parametrize(
+    "options", [["--json"], ["--html", "page.html"], ["--markdown"]], ids=lambda options: options[0]
+)
 def test_files_are_compared_with_the_listed_packages_alone(tmp_path, options):
     made_up(0, 1.0).save(tmp_path / "old.parquet")
     made_up(1, 2.0).save(tmp_path / "new.csv")
     handful = block("without torch").split("pip install ")[-1].split()
     assert "torch" not in handful and len(handful) < 10
     code = f"HANDFUL = {handful!r}\nARGUMENTS = {['compare', 'old.parquet', 'new.csv', *options]!r}\n{ONLY_THESE}"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == 0, done.stderr

@@ -12,25 +12,40 @@ from compatkit.regularizers import (
     ElasticWeightConsolidation, Mixout, PriorWeightDecay, WeightTreatment, copied_weights, head_names, mixout_mask,
     refuse_sharded, shown, weights_hash,
 )  # fmt: skip
-from compatkit.runs import run_id
-from compatkit.training import Treatment, fine_tune, identity, predict, save_weights, train_once
+from compatkit.experiments.runs import run_id
+from compatkit.training.loop import (
+    Treatment,
+    fine_tune,
+    identity,
+    predict,
+    save_weights,
+    train_once,
+)
 
-FAST = {"num_train_epochs": 2, "learning_rate": 3e-3, "per_device_train_batch_size": 8, "precision": "float32", "progress": False,
-        "weight_decay": 0.0}
+FAST = {
+    "num_train_epochs": 2,
+    "learning_rate": 3e-3,
+    "per_device_train_batch_size": 8,
+    "precision": "float32",
+    "progress": False,
+    "weight_decay": 0.0,
+}
 
 
 def ones(model):
-    "A Fisher that finds every weight as important."
+    """A Fisher that finds every weight as important."""
     return {name: torch.ones_like(value) for name, value in model.named_parameters()}
 
 
 def train(treatment=None, seed=0, model=None, rows=None, **options):
-    "A tiny model, trained, on the CPU again."
-    return fine_tune(model or tiny.model(), rows or tiny.data(), treatment, seed, **(FAST | options)).model.cpu()
+    """A tiny model, trained, on the CPU again."""
+    return fine_tune(
+        model or tiny.model(), rows or tiny.data(), treatment, seed, **(FAST | options)
+    ).model.cpu()
 
 
 def every(old, strength):
-    "Each treatment at a strength between 0 (nothing) and 1 (nothing moves)."
+    """Each treatment at a strength between 0 (nothing) and 1 (nothing moves)."""
     return [
         ElasticWeightConsolidation(old, ones(old), 1e6 * strength),
         PriorWeightDecay(old, 1e9 * strength),
@@ -46,25 +61,37 @@ NAMES = ("ewc", "prior", "mixout")
 
 def test_the_penalty_of_elastic_weight_consolidation_is_the_formula():
     old, new, generator = tiny.model(0), tiny.model(1), torch.Generator().manual_seed(0)
-    fisher = {name: torch.rand(value.shape, generator=generator) for name, value in old.named_parameters()}
+    fisher = {
+        name: torch.rand(value.shape, generator=generator) for name, value in old.named_parameters()
+    }
     treatment = ElasticWeightConsolidation(old, fisher, weight=0.7)
     penalty = treatment.penalty(treatment.prepare(new))
     before, after = (dict(one.named_parameters()) for one in (old, new))
-    expected = 0.35 * sum((fisher[name].double() * (after[name] - before[name]).double().square()).sum() for name in fisher)
+    expected = 0.35 * sum(
+        (fisher[name].double() * (after[name] - before[name]).double().square()).sum()
+        for name in fisher
+    )
     assert penalty.item() == pytest.approx(expected.item(), rel=1e-5)
     (2 * penalty).backward()
     for name, value in new.named_parameters():
-        torch.testing.assert_close(value.grad, (1.4 * fisher[name] * (value - before[name])).detach())
+        torch.testing.assert_close(
+            value.grad, (1.4 * fisher[name] * (value - before[name])).detach()
+        )
 
 
 def test_the_fisher_of_the_old_model_is_taken_as_it_comes():
-    from compatkit.fisher import fisher_diagonal
+    from compatkit.weights.fisher import fisher_diagonal
 
     rows, old = tiny.data(8), tiny.model(0).eval()
-    fisher = fisher_diagonal(old, [rows.collate([rows[one] for one in range(start, start + 4)]) for start in (0, 4)])
+    fisher = fisher_diagonal(
+        old, [rows.collate([rows[one] for one in range(start, start + 4)]) for start in (0, 4)]
+    )
     treatment, new = ElasticWeightConsolidation(old, fisher, 2.0), tiny.model(1)
     penalty = treatment.penalty(treatment.prepare(new))
-    expected = sum((fisher[name] * (value - old.state_dict()[name]) ** 2).sum() for name, value in new.named_parameters())
+    expected = sum(
+        (fisher[name] * (value - old.state_dict()[name]) ** 2).sum()
+        for name, value in new.named_parameters()
+    )
     assert penalty.item() == pytest.approx(expected.item(), rel=1e-4) and penalty > 0
 
 
@@ -100,7 +127,11 @@ def test_prior_weight_decay_is_the_formula(over):
     treatment.after_step(treatment.prepare(new), 0.02)
     for name, value in new.named_parameters():
         pulled = over == "all" or value.ndim > 1
-        expected = before[name] - 0.02 * 5 * (before[name] - old.state_dict()[name]) if pulled else before[name]
+        expected = (
+            before[name] - 0.02 * 5 * (before[name] - old.state_dict()[name])
+            if pulled
+            else before[name]
+        )
         torch.testing.assert_close(value.detach(), expected, atol=1e-6, rtol=1e-5)
         assert pulled != torch.equal(value, before[name])
 
@@ -112,7 +143,9 @@ def test_masks_have_the_probability_and_the_mean(probability, kind):
     mask = mixout_mask(torch.empty(501, 401, dtype=kind), probability)
     assert mask.dtype == kind and mask.shape == (501, 401)
     values = mask.unique().tolist()
-    assert len(values) <= 2 and values[-1] == pytest.approx(1 / (1 - probability), rel=1e-2 if mask.element_size() == 2 else 1e-6)
+    assert len(values) <= 2 and values[-1] == pytest.approx(
+        1 / (1 - probability), rel=1e-2 if mask.element_size() == 2 else 1e-6
+    )
     spread = (probability * (1 - probability) / mask.numel()) ** 0.5
     assert abs((mask == 0).double().mean().item() - probability) <= 4 * spread
     other = mixout_mask(torch.empty(501, 401, dtype=kind), probability)
@@ -129,14 +162,19 @@ def test_neighbours_in_a_mask_know_nothing_of_each_other():
 
 
 def test_a_probability_next_to_1_leaves_nothing():
-    assert not mixout_mask(torch.empty(9), 1 - 1e-12).any() and (mixout_mask(torch.empty(9), 1e-12) == 1).all()
+    assert (
+        not mixout_mask(torch.empty(9), 1 - 1e-12).any()
+        and (mixout_mask(torch.empty(9), 1e-12) == 1).all()
+    )
 
 
 def seen_weights(treatment, model, times, module):
-    "What a layer saw as its weight in forward passes of the treatment."
+    """What a layer saw as its weight in forward passes of the treatment."""
     seen, rows = [], tiny.data(2)
     batch = rows.collate([rows[0], rows[1]])
-    handle = module.register_forward_hook(lambda layer, given, result: seen.append(layer.weight.detach().clone()))
+    handle = module.register_forward_hook(
+        lambda layer, given, result: seen.append(layer.weight.detach().clone())
+    )
     for _ in range(times):
         treatment.forward(model, batch, None, 0)
     handle.remove()
@@ -151,11 +189,16 @@ def test_mixout_shows_the_formula_and_its_mean_is_the_model():
     own = module.weight.detach().clone()
     seen = seen_weights(treatment, new, 300, module)
     for one in seen[:3]:
-        is_old, enlarged = torch.isclose(one, anchor), torch.isclose(one, anchor + 5 * (own - anchor), atol=1e-6)
+        is_old, enlarged = (
+            torch.isclose(one, anchor),
+            torch.isclose(one, anchor + 5 * (own - anchor), atol=1e-6),
+        )
         assert (is_old | enlarged).all() and 0.74 < is_old.float().mean() < 0.86
     assert not torch.equal(seen[0], seen[1])
     error = torch.stack(seen).mean(0) - own
-    assert error.abs().max() < 5 * 2 * (own - anchor).abs().max() / 300**0.5  # a standard deviation is 2 |θ − θ_o|
+    assert (
+        error.abs().max() < 5 * 2 * (own - anchor).abs().max() / 300**0.5
+    )  # a standard deviation is 2 |θ − θ_o|
     assert torch.equal(module.weight, own) and isinstance(module.weight, nn.Parameter)
 
 
@@ -178,7 +221,10 @@ def test_mixout_takes_linear_matrices_or_all():
 def test_mixout_multiplies_the_gradient_by_its_mask():
     torch.manual_seed(0)
     layer = nn.Linear(6, 4)
-    treatment, new = Mixout({"weight": torch.zeros(4, 6), "bias": torch.zeros(4)}, 0.5), nn.Linear(6, 4).train()
+    treatment, new = (
+        Mixout({"weight": torch.zeros(4, 6), "bias": torch.zeros(4)}, 0.5),
+        nn.Linear(6, 4).train(),
+    )
     treatment.prepare(new)
     with shown(treatment._mixed(new, new), []):
         shows = new.weight
@@ -209,7 +255,7 @@ def test_a_shared_matrix_is_mixed_once():
 
 @pytest.fixture(scope="module")
 def plain():
-    "The weights of plain training with seed 0."
+    """The weights of plain training with seed 0."""
     return tiny.weights(train())
 
 
@@ -238,11 +284,16 @@ def test_prior_weight_decay_brings_other_weights_to_the_old_ones():
 @pytest.mark.parametrize("which", range(3), ids=NAMES)
 def test_more_strength_stays_nearer(plain, which):
     start = tiny.model()
-    squares = lambda found: sum(((value - start.state_dict()[name]) ** 2).sum().item() for name, value in found.items())
+    squares = lambda found: sum(
+        ((value - start.state_dict()[name]) ** 2).sum().item() for name, value in found.items()
+    )
     length = lambda model: squares(tiny.weights(model)) ** 0.5
     strengths = ((1e-2, 1.0), (30.0, 300.0), (0.5, 0.95))[which]
-    makers = (lambda one: ElasticWeightConsolidation(start, ones(start), one), lambda one: PriorWeightDecay(start, one),
-              lambda one: Mixout(start, one, "all"))
+    makers = (
+        lambda one: ElasticWeightConsolidation(start, ones(start), one),
+        lambda one: PriorWeightDecay(start, one),
+        lambda one: Mixout(start, one, "all"),
+    )
     near, far = (length(train(makers[which](one))) for one in reversed(strengths))
     free = squares(plain) ** 0.5
     assert 0 < near < 0.8 * far and far < 0.99 * free
@@ -266,8 +317,13 @@ def test_the_trained_model_is_an_ordinary_one(tmp_path, which):
     from transformers import AutoModelForSequenceClassification
 
     model = train(every(tiny.model(2), 0.1)[which])
-    assert type(model) is type(tiny.model()) and model.state_dict().keys() == tiny.model().state_dict().keys()
-    assert all("weight" not in vars(module) and "bias" not in vars(module) for module in model.modules())
+    assert (
+        type(model) is type(tiny.model())
+        and model.state_dict().keys() == tiny.model().state_dict().keys()
+    )
+    assert all(
+        "weight" not in vars(module) and "bias" not in vars(module) for module in model.modules()
+    )
     assert {module.p for module in model.modules() if isinstance(module, nn.Dropout)} == {0.1}
     model.save_pretrained(tmp_path)
     again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
@@ -284,10 +340,19 @@ def test_the_penalty_counts_once_however_the_batch_is_cut():
     old = tiny.model(2, dropout=0.0)
     options = {"optim": "sgd", "learning_rate": 0.1, "max_grad_norm": 0.0}
     treatment = lambda: ElasticWeightConsolidation(old, ones(old), 0.5)
-    halves = train(treatment(), model=tiny.model(dropout=0.0), per_device_train_batch_size=4, gradient_accumulation_steps=2,
-                   **options)
+    halves = train(
+        treatment(),
+        model=tiny.model(dropout=0.0),
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        **options,
+    )
     whole = train(treatment(), model=tiny.model(dropout=0.0), **options)
-    assert tiny.distance(halves, whole) < 1e-5 < tiny.distance(whole, train(model=tiny.model(dropout=0.0), **options))
+    assert (
+        tiny.distance(halves, whole)
+        < 1e-5
+        < tiny.distance(whole, train(model=tiny.model(dropout=0.0), **options))
+    )
 
 
 def test_frozen_tensors_are_left_alone():
@@ -310,7 +375,9 @@ def test_mixed_precision():
 
 def test_mixout_takes_the_place_of_dropout_and_is_off_in_evaluation():
     new = tiny.model(1, dropout=0.5).train()
-    treatment = Mixout(new, 0.9)  # the old weights are the model's own: the mixture changes nothing, so that only dropout could
+    treatment = Mixout(
+        new, 0.9
+    )  # the old weights are the model's own: the mixture changes nothing, so that only dropout could
     treatment.prepare(new)
     rows = tiny.data(2)
     batch = rows.collate([rows[0], rows[1]])
@@ -369,7 +436,9 @@ def test_rows_of_new_classes_are_free(which):
         PriorWeightDecay(old, 1e9, old_classes=PLACES),
         Mixout(old, 1 - 1e-12, "all", old_classes=PLACES),
     )[which]
-    found = tiny.weights(train(treatment, model=new, learning_rate=1e-3, num_train_epochs=20 if which == 0 else 2))
+    found = tiny.weights(
+        train(treatment, model=new, learning_rate=1e-3, num_train_epochs=20 if which == 0 else 2)
+    )
     small = 1e-4 if which == 0 else 1e-6
     for name, value in found.items():
         moved = (value - start[name]).abs()
@@ -383,14 +452,22 @@ def test_free_rows_are_mixed_with_nothing():
     old, new = tiny.model(0), tiny.model(1, classes=MORE).train()
     treatment = Mixout(old, 0.9, old_classes=PLACES)
     treatment.prepare(new)
-    mixed = {id(module): tensor for module, _, tensor in treatment._mixed(new, new)}[id(new.classifier)]
-    assert torch.equal(mixed[[1, 2]], new.classifier.weight[[1, 2]]) and not torch.equal(mixed, new.classifier.weight)
+    mixed = {id(module): tensor for module, _, tensor in treatment._mixed(new, new)}[
+        id(new.classifier)
+    ]
+    assert torch.equal(mixed[[1, 2]], new.classifier.weight[[1, 2]]) and not torch.equal(
+        mixed, new.classifier.weight
+    )
 
 
 @pytest.mark.parametrize("places", [None, (0, 1), (0, 1, 1), (0, 1, 5), (-1, 0, 1)])
 def test_heads_that_do_not_fit_are_named(places):
-    with pytest.raises(ValueError, match=r"classifier\.weight.*old_classes" if places is None
-                       else r"old_classes.*classifier\.weight"):
+    with pytest.raises(
+        ValueError,
+        match=r"classifier\.weight.*old_classes"
+        if places is None
+        else r"old_classes.*classifier\.weight",
+    ):
         PriorWeightDecay(tiny.model(0), old_classes=places).prepare(tiny.model(0, classes=MORE))
 
 
@@ -401,7 +478,9 @@ def test_the_head_is_found():
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [lambda old, one: ElasticWeightConsolidation(old, ones(old), one), PriorWeightDecay])
+@pytest.mark.parametrize(
+    "make", [lambda old, one: ElasticWeightConsolidation(old, ones(old), one), PriorWeightDecay]
+)
 @pytest.mark.parametrize("weight", [-1e-9, float("nan"), float("inf")])
 def test_a_weight_below_0_or_without_end_is_refused(make, weight):
     with pytest.raises(ValueError, match=f"weight is {weight}"):
@@ -431,7 +510,10 @@ def test_old_weights_that_do_not_fit_are_named():
         PriorWeightDecay(without(old, "bert.pooler.dense.bias")).prepare(new)
     with pytest.raises(ValueError, match="new model lacks.*'extra'"):
         PriorWeightDecay(old | {"extra": torch.zeros(2)}).prepare(new)
-    with pytest.raises(ValueError, match=r"'bert.pooler.dense.weight' has the shape \(32, 31\) in the old model and \(32, 32\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"'bert.pooler.dense.weight' has the shape \(32, 31\) in the old model and \(32, 32\)",
+    ):
         Mixout(old | {"bert.pooler.dense.weight": torch.zeros(32, 31)}).prepare(new)
     with pytest.raises(ValueError, match="not finite in .'classifier.bias'"):
         WeightTreatment(old | {"classifier.bias": torch.tensor([0.0, torch.nan, 1.0])})
@@ -451,11 +533,15 @@ def test_a_fisher_of_another_model_is_named():
     old, fisher, name = tiny.model(), ones(tiny.model()), "bert.pooler.dense.weight"
     with pytest.raises(ValueError, match="'extra' that the old model lacks"):
         ElasticWeightConsolidation(old, fisher | {"extra": torch.ones(2)})
-    with pytest.raises(ValueError,
-                       match=r"'bert.pooler.dense.weight' has in the Fisher the shape \(32, 31\), in the old model \(32, 32\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"'bert.pooler.dense.weight' has in the Fisher the shape \(32, 31\), in the old model \(32, 32\)",
+    ):
         ElasticWeightConsolidation(old, fisher | {name: torch.ones(32, 31)})
     for value in (-1.0, torch.nan, torch.inf):
-        with pytest.raises(ValueError, match="negative or infinite numbers in 'bert.pooler.dense.weight'"):
+        with pytest.raises(
+            ValueError, match="negative or infinite numbers in 'bert.pooler.dense.weight'"
+        ):
             ElasticWeightConsolidation(old, fisher | {name: torch.full((32, 32), value)})
     with pytest.raises(ValueError, match="no tensor 'bert.pooler.dense.weight'"):
         ElasticWeightConsolidation(old, without(fisher, name)).prepare(tiny.model())
@@ -477,10 +563,18 @@ def test_tensors_that_are_cut_over_machines_are_refused_by_name(mark):
     for treatment in treatments:
         treatment.prepare(model)
     setattr(model.bert.pooler.dense.weight, mark, 1)
-    for treatment, hook in zip(treatments, (lambda one: one.penalty(model), lambda one: one.after_step(model, 0.1),
-                                            lambda one: one.forward(model.train(), {}, None, 0))):
-        with pytest.raises(ValueError,
-                           match=f"{type(treatment).__name__} reads and writes whole tensors, but 'bert.pooler.dense.weight'"):
+    for treatment, hook in zip(
+        treatments,
+        (
+            lambda one: one.penalty(model),
+            lambda one: one.after_step(model, 0.1),
+            lambda one: one.forward(model.train(), {}, None, 0),
+        ),
+    ):
+        with pytest.raises(
+            ValueError,
+            match=f"{type(treatment).__name__} reads and writes whole tensors, but 'bert.pooler.dense.weight'",
+        ):
             hook(treatment)
         with pytest.raises(ValueError, match="'bert.pooler.dense.weight' is cut"):
             treatment.prepare(model)
@@ -507,7 +601,11 @@ def test_the_record_names_the_weights_without_holding_them():
     old = tiny.model()
     for treatment in (*every(old, 0.5), PriorWeightDecay(old, old_classes=[2, 0, 1])):
         content = treatment.configuration()
-        assert json.loads(json.dumps(content)) and content["old_weights"] == weights_hash(tiny.weights(old)) and len(content["old_weights"]) == 16
+        assert (
+            json.loads(json.dumps(content))
+            and content["old_weights"] == weights_hash(tiny.weights(old))
+            and len(content["old_weights"]) == 16
+        )
     assert Mixout(old, 0.5).configuration() == {
         "name": "Mixout", "probability": 0.5, "over": "linear", "old_classes": None,
         "old_weights": weights_hash(tiny.weights(old)),
@@ -551,7 +649,9 @@ def test_copies_hold_floating_point_only():
 
 def test_a_run_under_a_treatment_is_kept(tmp_path):
     treatment = PriorWeightDecay(tiny.model(5), 10.0)
-    with pytest.raises(ValueError, match="word_embeddings"):  # the recipe's own vocabulary is another
+    with pytest.raises(
+        ValueError, match="word_embeddings"
+    ):  # the recipe's own vocabulary is another
         train_once(tiny.task(), tiny.RECIPE, 0, treatment, home=tmp_path)
     assert treatment.trains_with()
 
@@ -563,31 +663,51 @@ SHARED = {"sgd": {"optim": "sgd", "learning_rate": 0.2, "num_train_epochs": 3}}
 
 def shared(which):
     old = tiny.model(2, dropout=0.0)
-    return (ElasticWeightConsolidation(old, ones(old), 0.3), PriorWeightDecay(old, 1.0), Mixout(old, 0.5))[which]
+    return (
+        ElasticWeightConsolidation(old, ones(old), 0.3),
+        PriorWeightDecay(old, 1.0),
+        Mixout(old, 0.5),
+    )[which]
 
 
 def train_share(rank, folder):
-    "One of two processes that train together."
+    """One of two processes that train together."""
     for which in range(3):
-        options = SHARED["sgd"] | {"per_device_train_batch_size": 4, "ddp_backend": "gloo", "use_cpu": True}
-        save_weights(train(shared(which), model=tiny.model(dropout=0.0), **options), Path(folder) / f"{which}-{rank}.safetensors")
+        options = SHARED["sgd"] | {
+            "per_device_train_batch_size": 4,
+            "ddp_backend": "gloo",
+            "use_cpu": True,
+        }
+        save_weights(
+            train(shared(which), model=tiny.model(dropout=0.0), **options),
+            Path(folder) / f"{which}-{rank}.safetensors",
+        )
 
 
 @pytest.fixture(scope="module")
 def trained_by_two(tmp_path_factory):
-    "(treatment, rank) → weights that two processes left."
+    """(treatment, rank) → weights that two processes left."""
     from safetensors.torch import load_file
 
     folder = tmp_path_factory.mktemp("two")
     tiny.train_together(train_share, str(folder))
-    return {(which, rank): load_file(folder / f"{which}-{rank}.safetensors") for which in range(3) for rank in range(2)}
+    return {
+        (which, rank): load_file(folder / f"{which}-{rank}.safetensors")
+        for which in range(3)
+        for rank in range(2)
+    }
 
 
 @pytest.mark.parametrize("which", range(3), ids=NAMES)
 def test_two_processes_hold_the_same_weights(trained_by_two, which):
     first, second = trained_by_two[which, 0], trained_by_two[which, 1]
     assert tiny.same(first, second)
-    alone = tiny.weights(train(shared(which), model=tiny.model(dropout=0.0), use_cpu=True, **SHARED["sgd"]))
+    alone = tiny.weights(
+        train(shared(which), model=tiny.model(dropout=0.0), use_cpu=True, **SHARED["sgd"])
+    )
     if which < 2:  # without chance, two processes give what one gives with twice the batch
         assert tiny.distance(alone, first) < 1e-5
-    assert tiny.distance(first, train(model=tiny.model(dropout=0.0), use_cpu=True, **SHARED["sgd"])) > 1e-3
+    assert (
+        tiny.distance(first, train(model=tiny.model(dropout=0.0), use_cpu=True, **SHARED["sgd"]))
+        > 1e-3
+    )

@@ -1,4 +1,4 @@
-"""The site: what .ci/site makes of the notebooks, and the pages in a browser, without a network."""
+"""The site: what .ci/site.py makes of the notebooks, and the pages in a browser, without a network."""
 
 import os
 import re
@@ -25,8 +25,10 @@ new_code, new_text = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
 
 
 def loaded():
-    "The script as a module; it has no suffix."
-    module = module_from_spec(spec_from_loader("site_script", SourceFileLoader("site_script", str(SCRIPT))))
+    """The script as a module; it has no suffix."""
+    module = module_from_spec(
+        spec_from_loader("site_script", SourceFileLoader("site_script", str(SCRIPT)))
+    )
     module.__loader__.exec_module(module)
     return module
 
@@ -41,7 +43,11 @@ site = loaded()
     ("source", "shown", "directives"),
     [
         ("#| export\ndef a(): pass", "def a(): pass", ["export"]),
-        ("#|eval: false\n# | hide\n\nx = 1\n#| not at the top", "x = 1\n#| not at the top", ["eval: false", "hide"]),
+        (
+            "#|eval: false\n# | hide\n\nx = 1\n#| not at the top",
+            "x = 1\n#| not at the top",
+            ["eval: false", "hide"],
+        ),
         ("#| default_exp metrics", "", ["default_exp metrics"]),
         ("# a comment\nx = 1", "# a comment\nx = 1", []),
     ],
@@ -51,37 +57,63 @@ def test_directives_are_taken_off(source, shown, directives):
 
 
 def test_hidden_and_empty_cells_are_gone():
-    cells = [new_text("# a"), new_code("#| default_exp room"), new_code("#| hide\nsecret = 1"), new_code("#| export\nx = 1"), new_code("#| hide_me_not\ny")]
+    cells = [
+        new_text("# a"),
+        new_code("#| default_exp room"),
+        new_code("#| hide\nsecret = 1"),
+        new_code("#| export\nx = 1"),
+        new_code("#| hide_me_not\ny"),
+    ]
     kept, module = site.pages_cells(cells, set())
     assert [cell.source for cell in kept] == ["# a", "x = 1", "y"]
     assert module == "room"
 
 
 def test_means_and_spreads_of_outputs_stay_on_one_line():
-    output = nbformat.v4.new_output("display_data", {"text/html": "<td>1 ± 2</td>", "text/plain": "1 ± 2"})
+    output = nbformat.v4.new_output(
+        "display_data", {"text/html": "<td>1 ± 2</td>", "text/plain": "1 ± 2"}
+    )
     kept, _ = site.pages_cells([new_code("x", outputs=[output])], set())
-    assert kept[0].outputs[0].data == {"text/html": "<td>1\u00a0±\u00a02</td>", "text/plain": "1 ± 2"}
+    assert kept[0].outputs[0].data == {
+        "text/html": "<td>1\u00a0±\u00a02</td>",
+        "text/plain": "1 ± 2",
+    }
 
 
 def test_notebooks_named_in_text_become_links():
     text = "See `nbs/metrics.ipynb`, `metrics.ipynb`, the room `metrics` and [`metrics.ipynb`](x); not `metrics`, `nbs/x.ipynb` or room `x`."
     linked = "See [`nbs/metrics.ipynb`](/metrics.ipynb), [`metrics.ipynb`](/metrics.ipynb), the room [`metrics`](/metrics.ipynb)"
-    assert site.linked(text, {"metrics"}) == f"{linked} and [`metrics.ipynb`](x); not `metrics`, `nbs/x.ipynb` or room `x`."
+    assert (
+        site.linked(text, {"metrics"})
+        == f"{linked} and [`metrics.ipynb`](x); not `metrics`, `nbs/x.ipynb` or room `x`."
+    )
 
 
-@pytest.mark.parametrize("text", ["# a\n\n> claim\n> goes on", "# a\n\n> claim\n> goes on\n\nText.", "# a\n> claim\n> goes on\n\nText."])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# a\n\n> claim\n> goes on",
+        "# a\n\n> claim\n> goes on\n\nText.",
+        "# a\n> claim\n> goes on\n\nText.",
+    ],
+)
 def test_the_link_to_the_functions_stands_below_the_claim(text):
     linked = site.with_link(text, "a")
-    assert re.search(r"> goes on\n\n+Its functions and classes on one page: \[compatkit.a\]\(/api/a.md\)(\n\n+Text\.)?\s*\Z", linked)
+    assert re.search(
+        r"> goes on\n\n+Its functions and classes on one page: \[compatkit.a\]\(/api/a.md\)(\n\n+Text\.)?\s*\Z",
+        linked,
+    )
     assert linked.count("Text.") == text.count("Text.")
 
 
 def test_every_notebook_is_in_one_group(monkeypatch):
     groups = site.in_groups(NOTEBOOKS)
     assert sorted([*sum(groups.values(), []), "index"]) == sorted(NOTEBOOKS)
-    with pytest.raises(ValueError, match="in no group of the site: brand_new; add to GROUPS in .ci/site"):
+    with pytest.raises(
+        ValueError, match="in no group of the site: brand_new; add to GROUPS in .ci/site.py"
+    ):
         site.in_groups(NOTEBOOKS | {"brand_new"})
-    with pytest.raises(ValueError, match="not in nbs/: metrics; take out of GROUPS in .ci/site"):
+    with pytest.raises(ValueError, match="not in nbs/: metrics; take out of GROUPS in .ci/site.py"):
         site.in_groups(NOTEBOOKS - {"metrics"})
     monkeypatch.setitem(site.GROUPS, "Another", "metrics")
     with pytest.raises(ValueError, match="in several groups of the site: metrics"):
@@ -90,23 +122,34 @@ def test_every_notebook_is_in_one_group(monkeypatch):
 
 def test_a_picture_belongs_to_the_table_with_the_longest_name():
     tables = ["bcwi-main", "fusion-main", "fusion-main-out_of_fold"]
-    owners = {name: site.owner(name, tables) for name in ("bcwi-main-alpha", "fusion-main", "fusion-main-out_of_fold", "fusion-mainly")}
+    owners = {
+        name: site.owner(name, tables)
+        for name in ("bcwi-main-alpha", "fusion-main", "fusion-main-out_of_fold", "fusion-mainly")
+    }
     assert list(owners.values()) == ["bcwi-main", "fusion-main", "fusion-main-out_of_fold", None]
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
-    done = subprocess.run([sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True
+    )
     assert done.returncode == 1 and "holds something other than a site" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_a_formula_that_cannot_be_read_and_a_broken_link_fail_the_build(tmp_path, capfd):
     (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "index.md").write_text("# Title\n\n$\\nonsense{x}$ and $\\hat x$ and [x](missing.ipynb)\n")
+    (tmp_path / "source" / "index.md").write_text(
+        "# Title\n\n$\\nonsense{x}$ and $\\hat x$ and [x](missing.ipynb)\n"
+    )
     assert site.sphinx(tmp_path / "source", tmp_path / "made") == 1
     told = capfd.readouterr().err
-    assert "not a formula: \\nonsense{x}" in told and "missing.ipynb" in told and told.count("WARNING") == 2
+    assert (
+        "not a formula: \\nonsense{x}" in told
+        and "missing.ipynb" in told
+        and told.count("WARNING") == 2
+    )
 
 
 # --- what is built ----------------------------------------------------------------------------------------------------
@@ -114,15 +157,20 @@ def test_a_formula_that_cannot_be_read_and_a_broken_link_fail_the_build(tmp_path
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    "The whole site, as the command makes it."
+    """The whole site, as the command makes it."""
     folder = tmp_path_factory.mktemp("built") / "site"
-    done = subprocess.run([sys.executable, str(SCRIPT), str(folder)], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(folder)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
 
 class Page(HTMLParser):
-    "Targets, names that can be pointed to, what is loaded, and the text of code."
+    """Targets, names that can be pointed to, what is loaded, and the text of code."""
 
     def __init__(self, path):
         super().__init__()
@@ -144,15 +192,22 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(built):
-    "Address inside the site → the page."
-    return {path.relative_to(built).as_posix(): Page(path) for path in sorted(built.rglob("*.html"))}
+    """Address inside the site → the page."""
+    return {
+        path.relative_to(built).as_posix(): Page(path) for path in sorted(built.rglob("*.html"))
+    }
 
 
 def test_every_notebook_table_and_module_has_its_page(pages):
     tables = {path.stem for path in (ROOT / "results" / "tables").glob("*.json")}
-    assert {f"{name}.html" for name in NOTEBOOKS} | {f"measured/{name}.html" for name in tables} | {f"api/{name}.html" for name in MODULES} <= set(pages)
+    assert {f"{name}.html" for name in NOTEBOOKS} | {f"measured/{name}.html" for name in tables} | {
+        f"api/{name}.html" for name in MODULES
+    } <= set(pages)
     for name in MODULES:
-        assert f"api/{name}.html" in pages[f"{name}.html"].links and f"../{name}.html" in pages[f"api/{name}.html"].links
+        assert (
+            f"api/{name}.html" in pages[f"{name}.html"].links
+            and f"../{name}.html" in pages[f"api/{name}.html"].links
+        )
 
 
 def test_the_guide_comes_first_and_leads_to_every_notebook(pages):
@@ -167,24 +222,41 @@ def test_every_internal_link_and_anchor_resolves(pages, built):
             parts = urlsplit(link)
             if parts.scheme in ("http", "https", "mailto"):
                 continue
-            there = os.path.normpath(os.path.join(os.path.dirname(here), unquote(parts.path))) if parts.path else here
-            if not (built / there).is_file() or parts.fragment and unquote(parts.fragment) not in pages[there].names:
+            there = (
+                os.path.normpath(os.path.join(os.path.dirname(here), unquote(parts.path)))
+                if parts.path
+                else here
+            )
+            if (
+                not (built / there).is_file()
+                or parts.fragment
+                and unquote(parts.fragment) not in pages[there].names
+            ):
                 broken.append((here, link))
     assert not broken
 
 
 def test_nothing_is_loaded_from_elsewhere(pages, built):
     foreign = re.compile(r"(?:https?:)?//")
-    assert not [(here, address) for here, page in pages.items() for address in page.loaded if foreign.match(address)]
+    assert not [
+        (here, address)
+        for here, page in pages.items()
+        for address in page.loaded
+        if foreign.match(address)
+    ]
     for path in [*built.rglob("*.css"), *built.rglob("*.js")]:
         text = path.read_text(encoding="utf-8")
-        assert not re.findall(r"""(?:url\(|@import |fetch\(|import\()\s*["']?(?:https?:)?//""", text), path.name
+        assert not re.findall(
+            r"""(?:url\(|@import |fetch\(|import\()\s*["']?(?:https?:)?//""", text
+        ), path.name
 
 
 def test_no_directive_of_nbdev_is_shown(pages):
     for name in NOTEBOOKS:
         first_lines = re.findall(r"<pre>(?:<span></span>)?(.*)", pages[f"{name}.html"].text)
-        assert not [line for line in first_lines if re.sub("<.*?>", "", line).startswith("#|")], name
+        assert not [line for line in first_lines if re.sub("<.*?>", "", line).startswith("#|")], (
+            name
+        )
 
 
 def test_docstrings_and_comments_of_parameters_are_there(pages):
@@ -199,21 +271,21 @@ def test_docstrings_and_comments_of_parameters_are_there(pages):
 
 @pytest.fixture(scope="module")
 def address(built):
-    "Of the built site on this machine."
+    """Of the built site on this machine."""
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *_):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(built))) as server:
-        Thread(target=server.serve_forever, args=(.02,), daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
 
 
 @pytest.fixture
 def show(browser, address):
-    "Opens a page; afterwards the browser must have asked nobody but this server."
+    """Opens a page; afterwards the browser must have asked nobody but this server."""
 
     def open_page(page, **how):
         screen(browser, **how)
@@ -223,15 +295,26 @@ def show(browser, address):
     browser.get("about:blank")  # the browser's own first page asks for its parts
     requests(browser)
     yield open_page
-    assert not [asked for asked in requests(browser) if not asked.startswith((address, "data:", "blob:", "about:"))]
+    assert not [
+        asked
+        for asked in requests(browser)
+        if not asked.startswith((address, "data:", "blob:", "about:"))
+    ]
 
 
 def test_pictures_load_and_no_page_is_wider_than_a_phone(show, pages):
-    chosen = [here for here, page in pages.items() if "img" in page.tags] + ["index.html", "api/metrics.html", "measured/index.html", "search.html"]
+    chosen = [here for here, page in pages.items() if "img" in page.tags] + [
+        "index.html",
+        "api/metrics.html",
+        "measured/index.html",
+        "search.html",
+    ]
     seen = 0
     for here in chosen:
         browser = show(here, width=390, height=800)
-        missing = browser.execute_script("return [...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src)")
+        missing = browser.execute_script(
+            "return [...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src)"
+        )
         width = browser.execute_script("return document.documentElement.scrollWidth")
         seen += browser.execute_script("return document.images.length")
         assert not missing and width <= 390, (here, width)
@@ -241,10 +324,16 @@ def test_pictures_load_and_no_page_is_wider_than_a_phone(show, pages):
 def test_mathematics_is_drawn_with_its_own_font(show):
     browser = show("gated_fusion.html")
     browser.execute_async_script("document.fonts.ready.then(arguments[0])")
-    heights = browser.execute_script("return [...document.querySelectorAll('.formula math')].map(m => m.getBoundingClientRect().height)")
+    heights = browser.execute_script(
+        "return [...document.querySelectorAll('.formula math')].map(m => m.getBoundingClientRect().height)"
+    )
     assert len(heights) >= 2 and min(heights) > 20  # a fraction is higher than a line
-    assert browser.execute_script("return [...document.fonts].filter(f => f.family.includes('Site Mathematics')).map(f => f.status)") == ["loaded"]
-    assert "$" not in browser.execute_script("return [...document.querySelectorAll('article p')].map(p => p.textContent).join(' ')")
+    assert browser.execute_script(
+        "return [...document.fonts].filter(f => f.family.includes('Site Mathematics')).map(f => f.status)"
+    ) == ["loaded"]
+    assert "$" not in browser.execute_script(
+        "return [...document.querySelectorAll('article p')].map(p => p.textContent).join(' ')"
+    )
 
 
 def test_search_finds_a_word(show):
@@ -252,12 +341,21 @@ def test_search_finds_a_word(show):
 
     browser = show("search.html?q=clopper")
     found = "return [...document.querySelectorAll('#search-results li a')].map(a => new URL(a.href).pathname)"
-    WebDriverWait(browser, 20).until(lambda running: "/metrics.html" in running.execute_script(found))
+    WebDriverWait(browser, 20).until(
+        lambda running: "/metrics.html" in running.execute_script(found)
+    )
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["index.html", "report.html", "gated_fusion.html", "api/metrics.html", "measured/index.html"])
+@pytest.mark.parametrize(
+    "page",
+    ["index.html", "report.html", "gated_fusion.html", "api/metrics.html", "measured/index.html"],
+)
 def test_every_word_is_readable(show, page, theme):
     colours = show(page, theme=theme).execute_script(READABLE)
     assert len(colours) > 4
-    assert not [(where, round(contrast(colour, ground), 2)) for colour, ground, where in colours if contrast(colour, ground) < 4.5]
+    assert not [
+        (where, round(contrast(colour, ground), 2))
+        for colour, ground, where in colours
+        if contrast(colour, ground) < 4.5
+    ]

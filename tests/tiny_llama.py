@@ -4,33 +4,58 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from compatkit.adapters import AdapterRecipe
-from compatkit.language import TokenRows
+from compatkit.language.adapters import AdapterRecipe
+from compatkit.language.models import TokenRows
 
 VOCABULARY = 40
-RECIPE = AdapterRecipe(rank=4, alpha=8, learning_rate=1e-2, epochs=3, accumulation=1, batch_size=8, warmup_steps=0, precision="float32")
+RECIPE = AdapterRecipe(
+    rank=4,
+    alpha=8,
+    learning_rate=1e-2,
+    epochs=3,
+    accumulation=1,
+    batch_size=8,
+    warmup_steps=0,
+    precision="float32",
+)
 
 
 def llama(seed=0, vocabulary=VOCABULARY, layers=1, width=32):
-    "A Llama of random weights."
+    """A Llama of random weights."""
     torch.manual_seed(seed)
-    sizes = dict(hidden_size=width, intermediate_size=64, num_hidden_layers=layers, num_attention_heads=2, max_position_embeddings=64)
-    return LlamaForCausalLM(LlamaConfig(vocab_size=vocabulary, initializer_range=0.3, **sizes)).eval()
+    sizes = dict(
+        hidden_size=width,
+        intermediate_size=64,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+    )
+    return LlamaForCausalLM(
+        LlamaConfig(vocab_size=vocabulary, initializer_range=0.3, **sizes)
+    ).eval()
 
 
 def counting(count=40, seed=0, learned_from=None):
-    "Rows of 4 to 8 tokens that count upwards, or downwards from an even number."
+    """Rows of 4 to 8 tokens that count upwards, or downwards from an even number."""
     generator = np.random.default_rng(seed)
     starts, lengths = generator.integers(8, 30, count), generator.integers(4, 9, count)
-    tokens = [(start + np.arange(length) * (1 if start % 2 else -1)).tolist() for start, length in zip(starts, lengths)]
-    return TokenRows([f"{seed}-{n}" for n in range(count)], tokens, 0, None if learned_from is None else [learned_from] * count)
+    tokens = [
+        (start + np.arange(length) * (1 if start % 2 else -1)).tolist()
+        for start, length in zip(starts, lengths)
+    ]
+    return TokenRows(
+        [f"{seed}-{n}" for n in range(count)],
+        tokens,
+        0,
+        None if learned_from is None else [learned_from] * count,
+    )
 
 
 def batch_of(rows, positions=None):
-    "A batch of some rows, by default all."
+    """A batch of some rows, by default all."""
     return rows.collate([rows[n] for n in (range(len(rows)) if positions is None else positions)])
 
 
 def text_of(batch):
-    "What a model takes of a batch."
+    """What a model takes of a batch."""
     return {name: batch[name] for name in ("input_ids", "attention_mask")}

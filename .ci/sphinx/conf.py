@@ -1,4 +1,4 @@
-"""How Sphinx makes the site of what .ci/site prepared: mathematics as MathML, its own font, comments of parameters."""
+"""How Sphinx makes the site of what .ci/site.py prepared: mathematics as MathML, its own font, comments of parameters."""
 
 import configparser
 import sys
@@ -50,11 +50,13 @@ html_math_renderer = "mathml"
 LOG = logging.getLogger(__name__)
 getLogger("fontTools").setLevel(WARNING)  # it tells every table that it touches
 TO_MATHML = LatexToMathML(fancy_error=False)
-CHARACTERS = {"√"}  # of all formulas: the font keeps these; a root is an element without a character, and drawn with this one
+CHARACTERS = {
+    "√"
+}  # of all formulas: the font keeps these; a root is an element without a character, and drawn with this one
 
 
 def write_formula(writer, node, display):
-    "A formula as MathML, which browsers show by themselves; one that cannot be read is a warning, so it fails the build."
+    """A formula as MathML, which browsers show by themselves; one that cannot be read is a warning, so it fails the build."""
     try:
         text = TO_MATHML.convert_with_local_state(node.astext(), displaystyle=display)
     except LatexError as error:
@@ -66,11 +68,17 @@ def write_formula(writer, node, display):
 
 
 def write_font(app, exception):
-    "The formulas' own font, cut to the characters in use: a system need not have one whose braces and roots grow."
+    """The formulas' own font, cut to the characters in use: a system need not have one whose braces and roots grow."""
     if exception:
         return
-    italics = {character for character in map(chr, range(0x1D434, 0x1D71C)) if normalize("NFKC", character) in CHARACTERS}
-    font = ttLib.TTFont(BytesIO((files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf").read_bytes()))
+    italics = {
+        character
+        for character in map(chr, range(0x1D434, 0x1D71C))
+        if normalize("NFKC", character) in CHARACTERS
+    }
+    font = ttLib.TTFont(
+        BytesIO((files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf").read_bytes())
+    )
     cutter = subset.Subsetter(subset.Options(layout_features=["ssty"], hinting=False))
     cutter.populate(text="".join(CHARACTERS | italics | {"ℎ"}))
     cutter.subset(font)
@@ -79,25 +87,33 @@ def write_font(app, exception):
 
 
 def add_comments(app, what, name, thing, options, lines):
-    "What stands beside parameters and fields in the source, as nbdev reads it."
+    """What stands beside parameters and fields in the source, as nbdev reads it."""
     if what not in ("function", "method", "class"):
         return
     try:
         comments = docments(thing)
     except (TypeError, ValueError, OSError):  # no source to read
         return
-    found = [f":param {parameter}: {' '.join(text.split())}" for parameter, text in comments.items() if text and parameter not in ("self", "return")]
+    found = [
+        f":param {parameter}: {' '.join(text.split())}"
+        for parameter, text in comments.items()
+        if text and parameter not in ("self", "return")
+    ]
     lines += ["", *found] if found else []
 
 
 def leave_out(app, what, name, thing, skip, options):
-    "Fields stand in the signature and among the parameters already."
+    """Fields stand in the signature and among the parameters already."""
     told = isroutine(thing) or isclass(thing) or isinstance(thing, (property, cached_property))
     return True if what == "class" and not told else None
 
 
 def setup(app):
-    app.add_html_math_renderer("mathml", (lambda writer, node: write_formula(writer, node, False), None), (lambda writer, node: write_formula(writer, node, True), None))
+    app.add_html_math_renderer(
+        "mathml",
+        (lambda writer, node: write_formula(writer, node, False), None),
+        (lambda writer, node: write_formula(writer, node, True), None),
+    )
     app.connect("autodoc-process-docstring", add_comments)
     app.connect("autodoc-skip-member", leave_out)
     app.connect("build-finished", write_font)

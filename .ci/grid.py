@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Every table of every method notebook at smoke, and two steps at the papers' scale, through papermill.
+
+`.ci/grid.py` runs all of them, `.ci/grid.py --quick` those marked quick (CI), `.ci/grid.py bcwi muscle` those of some notebooks. As many at a time
+as there are cores, one thread each. `.ci/grid.py --names` prints a pattern for the files that --quick runs,
+which nbdev_test need not run.
+A task that is named comes, like the papers' models, from a made-up cache of the hub (tests/make_hub_cache.py), offline.
+An executed notebook is thrown away; the last lines say what ran. New method notebook: add its lines to GRID.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# (quick?, notebook, parameters)
+GATED_FUSION = ("main", "1", "2", "3", "4", "5", "6", "rates")
+DISTILLATION = ("main", "3", "4", "5a", "5b", "figure5", "one_model")
+BCWI = ("main", "curve", "baselines", "cost", "ensemble", "soup", "fisher", "classes")
+MUSCLE = ("main", "3", "4", "5", "6", "figure4", "figure5", "dial")
+STEPS = {"scale": "paper", "max_steps": 2}
+TWO_STEPS = STEPS | {"seeds": 1, "settings": 1}
+FEW = {"scale": "smoke", "seeds": 1}
+PAIR = FEW | {"seeds": 2}  # enough to show a spread
+GRID = [
+    *((table == "main", "gated_fusion", PAIR | {"table": table}) for table in GATED_FUSION),
+    (False, "gated_fusion", PAIR | {"table": "main", "upgrade": "b"}),
+    (False, "gated_fusion", FEW | {"table": "main", "old_logits": "out_of_fold"}),
+    (False, "gated_fusion", FEW | {"table": "main", "task": "mrpc"}),
+    # both upgrades; in CI tests/test_gated_fusion.py tries table 4
+    *((False, "gated_fusion", TWO_STEPS | {"table": table, "task": "mrpc"}) for table in GATED_FUSION),
+    *((False, "gated_fusion", TWO_STEPS | {"table": "main", "task": task}) for task in ("sst2", "qnli")),
+    *((table == "main", "decisions", PAIR | {"table": table}) for table in ("main", "guarantee", "on_top")),
+    (False, "decisions", PAIR | {"table": "main", "upgrade": "b"}),
+    (False, "decisions", FEW | {"table": "main", "task": "mrpc"}),
+    *((table == "main", "bcwi", PAIR | {"table": table}) for table in BCWI),
+    *((False, "bcwi", STEPS | {"table": table, "task": "massive", "seeds": 2}) for table in BCWI),
+    *((False, "bcwi", STEPS | {"table": table, "task": task, "seeds": 2}) for table in ("main", "classes") for task in ("banking77", "ag_news")),
+    *((table == "main", "distillation", FEW | {"table": table}) for table in DISTILLATION),
+    *((False, "distillation", FEW | {"table": table, "task": "digits"}) for table in ("main", "2b", "5b", "augmentation")),
+    *((False, "distillation", TWO_STEPS | {"table": table, "task": "imagenet", "ensemble": 2}) for table in (*DISTILLATION, "augmentation")),
+    (False, "distillation", TWO_STEPS | {"table": "2b", "task": "inaturalist", "ensemble": 2}),
+    *((False, "distillation", FEW | {"table": table, "task": "mrpc"}) for table in ("main", "mrpc")),
+    (False, "distillation", TWO_STEPS | {"table": "mrpc", "task": "mrpc"}),
+    *((table == "figure3", "ensembles", {"scale": "smoke", "table": table}) for table in ("figure2", "figure3", "figure4")),
+    *((False, "ensembles", STEPS | {"table": table, "task": "imagenet", "seeds": 1, "size": 2}) for table in ("figure2", "figure3", "figure4")),
+    *((table == "main", "muscle", FEW | {"table": table}) for table in MUSCLE),
+    *((False, "muscle", STEPS | {"table": table, "task": task, "seeds": 1}) for table, task in (
+        ("main", "piqa"), ("3", "hellaswag"), ("4", "gsm8k"), ("5", "samsum"), ("6", "piqa"), ("figure4", "piqa"), ("figure5", "piqa"), ("dial", "piqa"))),
+    *((False, "landscape", FEW | {"table": table, "points": 5}) for table in ("main", "rebasin")),
+    (False, "landscape", STEPS | {"table": "main", "task": "massive", "points": 3}),
+    (False, "own_case", {"scale": "smoke"}),
+]  # fmt: skip
+
+
+def use_the_environment():
+    """Started with a Python that lacks papermill: go on with the one of the environment that .ci/test.sh makes."""
+    try:
+        import papermill  # noqa: F401
+    except ImportError:
+        python = ROOT / os.environ.get("VENV", ".venv") / "bin" / "python"
+        if not python.exists() or Path(sys.executable) == python:
+            sys.exit(f"papermill is missing and there is no {python}; run `bash .ci/test.sh` first")
+        os.execv(python, [str(python), *sys.argv])
+
+
+def make_hub(folder):
+    """A cache of the hub with the papers' models and data, all tiny."""
+    made = [sys.executable, "tests/make_hub_cache.py", str(Path(folder) / "hub")]
+    subprocess.run(made, cwd=ROOT, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+
+
+def run(entry, folder):
+    """One notebook through papermill: (passed, one line)."""
+    _, notebook, parameters = entry
+    options = [part for name, value in parameters.items() for part in ("-p", name, str(value))]
+    target = Path(folder) / ("-".join([notebook, *map(str, parameters.values())]) + ".ipynb")
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        f"nbs/{notebook}.ipynb",
+        str(target),
+        "--engine",
+        "compatkit",
+    ]
+    hub = Path(folder) / "hub"
+    offline = (
+        {"HF_HOME": str(hub), "HF_HUB_OFFLINE": "1", "COMPATKIT_DATA": str(hub / "folders")}
+        if "task" in parameters
+        else {}
+    )
+    kept = {name: value for name, value in os.environ.items() if name != "COMPATKIT_DATA"}
+    begun = time.monotonic()
+    done = subprocess.run(
+        [*command, "--no-progress-bar", *options],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=kept | offline | {"OMP_NUM_THREADS": "1"},
+    )
+    passed = done.returncode == 0
+    if not passed:
+        print(done.stdout[-2000:], done.stderr[-6000:], sep="\n", flush=True)
+    line = f"{'ok    ' if passed else 'FAILED'} {time.monotonic() - begun:4.0f} s  {notebook} {' '.join(options)}"
+    print(line, flush=True)
+    return passed, line
+
+
+def main():
+    quick, names = sys.argv[1:] == ["--quick"], sys.argv[1:]
+    if names == ["--names"]:
+        sys.exit(
+            print(
+                f"^({'|'.join(sorted({notebook for chosen, notebook, _ in GRID if chosen}))})[.]ipynb$|^[_.]"
+            )
+        )
+    if not quick and set(names) - {notebook for _, notebook, _ in GRID}:
+        sys.exit(__doc__)
+    entries = [entry for entry in GRID if (entry[0] if quick else not names or entry[1] in names)]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        os.environ.setdefault("COMPATKIT_HOME", str(Path(folder) / "runs"))
+        make_hub(folder)
+        results = list(pool.map(lambda entry: run(entry, folder), entries))
+    failed = [line for passed, line in results if not passed]
+    print(f"grid: {len(results) - len(failed)} of {len(results)} notebooks ran", *failed, sep="\n")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    use_the_environment()
+    main()

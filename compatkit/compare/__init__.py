@@ -1,0 +1,10 @@
+"""Two or many versions of anything: `compare(old, new)` and the rooms behind it."""
+
+from typing import TYPE_CHECKING
+
+from ..support.lazy import names_of
+
+if TYPE_CHECKING:
+    from .report import compare
+
+__getattr__, __dir__, __all__ = names_of(__name__, {"report": ("compare",)})

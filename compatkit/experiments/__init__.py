@@ -1,0 +1,1 @@
+"""What makes the papers' tables: recipes, runs and records, tables, claims."""

@@ -1,0 +1,1 @@
+"""Language models: tasks with choices and texts, models that choose and write, adapters."""

@@ -1,0 +1,1 @@
+"""Weights of models: interpolation, factors, checkpoints, Fisher information, permutations."""

@@ -1,0 +1,652 @@
+"""Two files in, one pair out: joined by id and by nothing else."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compatkit.compare.pair import Pair, read_columns, read_pair
+from compatkit.metrics import FlipCounts
+from compatkit.predictions import Predictions, align
+from compatkit.compare.sources import Source
+
+ENDINGS = [".parquet", ".csv", ".jsonl"]
+GOOD = "id,label,prediction\na,1,1\nb,0,1\nc,1,0\n"
+
+
+def written(folder, **files):
+    for name, content in files.items():
+        path = folder / name.replace("_", ".")
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return [folder / name.replace("_", ".") for name in files]
+
+
+def saved(path, rows):
+    """Rows (dictionaries) as a file of any kind, without help from the code under test."""
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    elif path.suffix == ".csv":
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        pl.DataFrame(rows).write_parquet(path)
+    return path
+
+
+def counted(pair):
+    return FlipCounts.of(pair.label, pair.old, pair.new)
+
+
+def values(pair, name):
+    return [pair.answers[code] for code in getattr(pair, name)]
+
+
+# -- the join -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("seed", range(4))
+def test_each_row_finds_its_own(tmp_path, ending, seed):
+    generator = np.random.default_rng(seed)
+    count, answers = (
+        int(generator.integers(1, 300)),
+        [["näh", "yes, sir", 'no "way"'], [0, 1, 17]][seed % 2],
+    )
+    ids = [f"ex {i} 猫" for i in range(count)] if seed < 2 else list(range(count))
+    pick = lambda: [answers[i] for i in generator.integers(0, 3, count)]
+    label, old, new = pick(), pick(), pick()
+    rows = [
+        [
+            {"id": i, "label": truth, "prediction": answer, "length": n}
+            for n, (i, truth, answer) in enumerate(zip(ids, label, side))
+        ]
+        for side in (old, new)
+    ]
+    turn = generator.permutation(count)
+    pair = read_pair(
+        saved(tmp_path / f"old{ending}", rows[0]),
+        saved(tmp_path / f"new{ending}", [rows[1][i] for i in turn]),
+    )
+    assert (values(pair, "label"), values(pair, "old"), values(pair, "new")) == (label, old, new)
+    assert (
+        pair.answers == tuple(sorted({*label, *old, *new}))
+        and pair.label.dtype == pair.old.dtype == pair.new.dtype == np.int32
+    )
+    assert pair.columns["length"].tolist() == list(range(count))
+    assert [row["id"] for row in pair.shown(range(count))] == list(map(str, ids))
+    assert pair.left_out == {"old only": 0, "new only": 0} and len(pair) == pair.n == count
+
+
+@pytest.mark.parametrize("old_ending", ENDINGS)
+@pytest.mark.parametrize("new_ending", ENDINGS)
+def test_formats_may_differ_and_agree_with_align(tmp_path, old_ending, new_ending):
+    generator = np.random.default_rng(5)
+    old = Predictions(np.arange(50), generator.integers(0, 3, 50), generator.integers(0, 3, 50))
+    new = Predictions(np.arange(50), old.label, generator.integers(0, 3, 50)).select(
+        np.array(old.id)[generator.permutation(50)]
+    )
+    pair = read_pair(
+        old.save(tmp_path / f"old{old_ending}"), new.save(tmp_path / f"new{new_ending}")
+    )
+    first, second = align(old, new)
+    assert (
+        counted(pair)
+        == FlipCounts.of(first.label, first.prediction, second.prediction)
+        == counted(Pair.of(old, new))
+    )
+
+
+def test_order_of_rows_changes_nothing(tmp_path):
+    generator = np.random.default_rng(2)
+    rows = [
+        [
+            {
+                "id": f"x{i}",
+                "label": i % 3,
+                "prediction": int(generator.integers(3)),
+                "score": i / 100,
+            }
+            for i in range(100)
+        ]
+        for _ in range(2)
+    ]
+    turn = generator.permutation(100)
+    straight = read_pair(*(saved(tmp_path / f"{n}.csv", side) for n, side in enumerate(rows)))
+    turned = read_pair(
+        *(
+            saved(tmp_path / f"{n}.csv", [side[i] for i in order])
+            for n, side, order in (("a", rows[0], turn), ("b", rows[1], turn[::-1]))
+        )
+    )
+    assert counted(straight) == counted(turned)
+    by_id = lambda pair: sorted(pair.shown(range(100)), key=lambda row: row["id"])
+    assert by_id(straight) == by_id(turned)
+
+
+# -- what only one side has -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_missing_examples_are_named_or_dropped_and_counted(tmp_path, ending):
+    row = lambda i: {"id": f"x{i}", "label": i % 2, "prediction": i % 3, "note": f"n{i}"}
+    old, new = (
+        saved(tmp_path / f"old{ending}", [row(i) for i in range(8)]),
+        saved(tmp_path / f"new{ending}", [row(i) for i in range(11, 2, -1)]),
+    )
+    with pytest.raises(
+        ValueError,
+        match="ids 'x0', 'x1', 'x2' only in old.*; 'x.*', 'x.*', 'x.*' and 1 more only in new.*on_missing=.*the 5 that both",
+    ):
+        read_pair(old, new)
+    pair = read_pair(old, new, on_missing="drop")
+    assert pair.left_out == {"old only": 3, "new only": 4} and pair.n == 5
+    assert [row["id"] for row in pair.shown(range(5))] == [f"x{i}" for i in range(3, 8)]
+    assert values(pair, "old") == values(pair, "new") == [i % 3 for i in range(3, 8)]
+    assert pair.columns["note"].tolist() == [f"n{i}" for i in range(3, 8)]
+    assert "3 only in old" in pair.notes[0] and "4 only in new" in pair.notes[0]
+    smaller = saved(tmp_path / f"part{ending}", [row(4)])
+    assert read_pair(old, smaller, on_missing="drop").left_out == {"old only": 7, "new only": 0}
+    with pytest.raises(ValueError, match="no id of old.* is in none"):
+        read_pair(old, saved(tmp_path / f"none{ending}", [row(99)]), on_missing="drop")
+
+
+def test_dropping_many_rows_leaves_the_shared_ones(tmp_path):
+    generator = np.random.default_rng(0)
+    sides = [generator.choice(3000, 2000, replace=False) for _ in range(2)]
+    files = [
+        saved(
+            tmp_path / f"{n}.parquet",
+            [{"id": int(i), "label": 0, "prediction": int(i)} for i in side],
+        )
+        for n, side in enumerate(sides)
+    ]
+    pair = read_pair(*files, on_missing="drop")
+    shared = [int(i) for i in sides[0] if i in set(sides[1].tolist())]
+    assert values(pair, "old") == values(pair, "new") == shared
+    assert pair.left_out == {"old only": 2000 - len(shared), "new only": 2000 - len(shared)}
+
+
+# -- labels and answers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_labels_of_one_side_serve_both(tmp_path, side):
+    files = [GOOD, "id,prediction\nc,1\na,0\nb,0\n"]
+    old, new = written(tmp_path, old_csv=files[side], new_csv=files[1 - side])
+    pair = read_pair(old, new)
+    truth = dict(zip("abc", [1, 0, 1]))
+    assert [truth[row["id"]] for row in pair.shown(range(3))] == values(pair, "label")
+    assert pair.notes == (f"Only {['old', 'new'][side]}.csv has labels; both are judged by them.",)
+
+
+def test_csv_files_are_decided_together_and_typed_files_never_mixed(tmp_path):
+    old, new, parquet = (
+        *written(
+            tmp_path, old_csv=GOOD, new_csv="id,label,prediction\na,1,maybe\nb,0,0\nc,1,007\n"
+        ),
+        tmp_path / "new.parquet",
+    )
+    assert read_pair(old, new).answers == ("0", "007", "1", "maybe")
+    assert read_pair(old, old).answers == (0, 1)
+    Predictions(["a", "b", "c"], ["1", "0", "1"], ["1", "1", "1"]).save(parquet)
+    for pair in ((old, parquet), (parquet, old)):
+        with pytest.raises(
+            ValueError,
+            match="holds numbers .0, 1. and .* holds text .'0', '1'., so no two would ever be equal",
+        ):
+            read_pair(*pair)
+
+
+def test_truth_values_whole_floats_and_categories_are_answers(tmp_path):
+    frame = pl.DataFrame({"id": ["a", "b"], "label": [True, False], "prediction": [1.0, 0.0]})
+    frame.write_parquet(tmp_path / "old.parquet")
+    frame.with_columns(label=pl.Series([1, 0], dtype=pl.UInt8)).write_parquet(
+        tmp_path / "new.parquet"
+    )
+    assert counted(read_pair(tmp_path / "old.parquet", tmp_path / "new.parquet")) == FlipCounts(
+        2, 0, 0, 0, 0
+    )
+    text = pl.DataFrame({"id": ["a", "b"], "label": ["x", "y"], "prediction": ["y", "y"]})
+    text.with_columns(pl.col("label", "prediction").cast(pl.Categorical)).write_parquet(
+        tmp_path / "c.parquet"
+    )
+    text.with_columns(pl.col("label", "prediction").cast(pl.Enum(["y", "x", "z"]))).write_parquet(
+        tmp_path / "e.parquet"
+    )
+    assert values(read_pair(tmp_path / "c.parquet", tmp_path / "e.parquet"), "old") == ["y", "y"]
+
+
+def test_wide_ranges_of_numbers_and_many_names_are_answers(tmp_path):
+    huge = [{"id": i, "label": 10**12 + i * 10**9, "prediction": -5} for i in range(4)]
+    assert values(read_pair(*(saved(tmp_path / f"{n}.parquet", huge) for n in "ab")), "label") == [
+        row["label"] for row in huge
+    ]
+    names = [{"id": i, "label": f"name {i}\0", "prediction": "é" * (i % 50)} for i in range(400)]
+    pair = read_pair(*(saved(tmp_path / f"{n}.parquet", names) for n in "cd"))
+    assert values(pair, "label") == [row["label"] for row in names] and values(pair, "new") == [
+        row["prediction"] for row in names
+    ]
+
+
+def test_indices_become_names_where_names_are_known():
+    logits = np.float32([[2, 1], [0, 3]])
+    old = Predictions(["a", "b"], [0, 0], logits=logits, classes=["no", "yes"])
+    new = Predictions(["b", "a"], [1, 1], logits=logits, classes=["yes", "no"])
+    pair = Pair.of(old, new)
+    assert (pair.answers, values(pair, "label"), values(pair, "old"), values(pair, "new")) == (
+        ("no", "yes"),
+        ["no", "no"],
+        ["no", "yes"],
+        ["no", "yes"],
+    )
+    named = Pair.of(old, Predictions(["a", "b"], ["no", "no"], ["yes", "no"]))
+    assert values(named, "old") == ["no", "yes"]
+    assert Pair.of(old, new.replace(classes=None, label=[0, 0])).answers == (
+        0,
+        1,
+    )  # only one side knows names
+    wider = Predictions(["a", "b"], logits=[[1.0, 2, 3]] * 2, classes=["no", "yes", "other"])
+    assert any("knows the classes 'other'" in note for note in Pair.of(old, wider).notes)
+    with pytest.raises(ValueError, match="old has 2 classes and new has 3: name the columns"):
+        Pair.of(old, wider.replace(classes=None))
+    with pytest.raises(ValueError, match="`label` holds 5, which is no index of its 2 classes"):
+        Pair.of(old.replace(label=[0, 5]), new)
+
+
+def test_scores_without_labels_and_beside_them():
+    one, two = (
+        Predictions(["a", "b"], score=[0.5, 1.0], text=["x", "y"]),
+        Predictions(["b", "a"], score=[0.25, 0.75], text=["yy", "xx"]),
+    )
+    pair = Pair.of(one, two, names=("v1", "v2"))
+    assert pair.label is None and pair.old is None and pair.answers == () and len(pair) == 2
+    assert (pair.old_score.tolist(), pair.new_score.tolist(), pair.old_name) == (
+        [0.5, 1.0],
+        [0.75, 0.25],
+        "v1",
+    )
+    assert pair.shown([1]) == [
+        {"id": "b", "old_text": "y", "new_text": "yy", "old_score": 1.0, "new_score": 0.25}
+    ]
+    both = Pair.of(one.replace(label=[1, 1], prediction=[1, 0]), two.replace(prediction=[1, 1]))
+    assert both.label is not None and both.old_score is not None
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+BAD = [
+    (dict(new_csv=GOOD + "c,1,0\n"), {}, "new.csv: repeated ids 'c': keep one row per example"),
+    (
+        dict(new_csv=GOOD.replace("b,0,1\n", "") + "".join(f"c{i // 2},1,0\n" for i in range(20))),
+        {},
+        "repeated ids 'c0', 'c1', 'c2' and 7 more",
+    ),
+    (dict(new_csv=GOOD + ",1,0\n"), {}, "new.csv: missing ids in rows 4: every example needs one"),
+    (dict(new_csv="id,label,prediction\n"), {}, "new.csv: the file holds no examples"),
+    (dict(new_csv=""), {}, "new.csv: the file is empty"),
+    (
+        dict(new_csv=GOOD.replace("b,0", "b,1")),
+        {},
+        "labels differ for ids 'b' .old 0; new 1.: both must be judged by the same truth",
+    ),
+    (
+        dict(new_csv=GOOD.replace("b,0,1", "b,0,")),
+        {},
+        "new.csv: missing predictions for ids 'b': fill them in",
+    ),
+    (dict(new_csv=GOOD.replace("b,0,1", "b,,1")), {}, "new.csv: missing labels for ids 'b'"),
+    (dict(new_csv=GOOD.replace("prediction", "answer")), {}, "none of `prediction`"),
+    (
+        dict(new_csv=GOOD.replace("label", "labels"), old_csv=GOOD.replace("label", "labels")),
+        {},
+        "nothing to compare: needed .*old.csv: found: id, labels, prediction; did you mean 'labels'",
+    ),
+    (dict(new_csv="id,text\na,x\nb,x\nc,y\n"), {}, "nothing to compare"),
+    (
+        dict(),
+        dict(rename={"answr": "prediction"}),
+        "no column 'answr', to be read as `prediction`, in old.csv or new.csv .found: id, label",
+    ),
+    (dict(), dict(label="truth"), "no column 'truth', to be read as `label`"),
+    (
+        dict(),
+        dict(columns=["intent"]),
+        "no further column 'intent' in old.csv or new.csv .found: nothing.",
+    ),
+    (dict(), dict(on_missing="ignore"), 'on_missing is "error" or "drop", not \'ignore\''),
+    (
+        dict(new_csv="id,score\na,1\nb,x\nc,\n", old_csv="id,score\na,1\nb,2\nc,3\n"),
+        {},
+        "new.csv: the column `score` needs numbers, and holds 'x'",
+    ),
+    (
+        dict(new_csv="id,score\na,1\nb,inf\nc,\n", old_csv="id,score\na,1\nb,2\nc,3\n"),
+        {},
+        "new.csv: scores missing or not finite for ids 'b', 'c'",
+    ),
+]
+
+
+@pytest.mark.parametrize("files, options, message", BAD)
+def test_bad_pairs_are_refused(tmp_path, files, options, message):
+    old, new = written(tmp_path, **({"old_csv": GOOD, "new_csv": GOOD} | files))
+    with pytest.raises(ValueError, match=message):
+        read_pair(old, new, **options)
+
+
+@pytest.mark.parametrize(
+    "columns, message",
+    [
+        (
+            {"id": [1.0, 2.0], "label": [0, 1], "prediction": [0, 1]},
+            "ids must be text or whole numbers, not floats .1.0, 2.0.",
+        ),
+        ({"id": [1, None], "label": [0, 1], "prediction": [0, 1]}, "missing ids in rows 2"),
+        (
+            {"id": [[1], [2]], "label": [0, 1], "prediction": [0, 1]},
+            "ids must be text or whole numbers, not List",
+        ),
+        (
+            {"id": [1, 2], "label": [0, 1], "prediction": [0.0, 0.5]},
+            "`prediction` holds fractions .0.5.: answers are whole numbers or text",
+        ),
+        (
+            {
+                "id": [1, 2],
+                "label": pl.Series([0, 2**64 - 1], dtype=pl.UInt64),
+                "prediction": [0, 1],
+            },
+            "a.parquet, a.parquet: conversion",
+        ),
+        ({"id": [1, 2], "score": [[0], [1]]}, "a.parquet, a.parquet: "),
+        (
+            {"id": [1, 2], "label": [0, 1], "prediction": [[0], [1]]},
+            "`prediction` holds List.*neither a number nor text",
+        ),
+        ({"id": [1, 2], "label": [0, None], "prediction": [0, 1]}, "missing labels for ids '2'"),
+        (
+            {"id": [1, 2], "label": [0, 1], "prediction": [float("nan"), 1]},
+            "missing predictions for ids '1'",
+        ),
+        (
+            {"id": [1, 2], "label": [None, None], "prediction": [0, 1]},
+            "missing labels for ids '1', '2'",
+        ),
+    ],
+)
+def test_bad_parquet_is_refused(tmp_path, columns, message):
+    pl.DataFrame(columns).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=message):
+        read_pair(tmp_path / "a.parquet", tmp_path / "a.parquet")
+
+
+def test_bad_rows_that_are_left_out_do_no_harm(tmp_path):
+    old, new = written(tmp_path, old_csv=GOOD + "d,0,\n", new_csv=GOOD)
+    assert read_pair(old, new, on_missing="drop").n == 3
+    with pytest.raises(FileNotFoundError, match="there is no file or folder .*nowhere"):
+        read_pair(old, tmp_path / "nowhere")
+
+
+def test_one_class_is_allowed_and_noted(tmp_path):
+    old, new = written(
+        tmp_path,
+        old_csv="id,label,prediction\na,x,x\nb,x,y\n",
+        new_csv="id,label,prediction\na,x,y\nb,x,y\n",
+    )
+    assert read_pair(old, new).notes == ("Every label is 'x': there is one class only.",)
+
+
+# -- further columns and what is shown ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_columns_are_joined_and_told_apart_where_they_differ(tmp_path, ending):
+    rows = [
+        [
+            {
+                "id": i,
+                "label": 0,
+                "prediction": 0,
+                "same": f"s{i % 2}",
+                "share": i / 4,
+                "differs": i * side,
+                f"own{side}": i,
+                "question": f"question {i}",
+            }
+            for i in range(60)
+        ][::side]
+        for side in (1, -1)
+    ]
+    pair = read_pair(
+        *(saved(tmp_path / f"{name}{ending}", side) for name, side in zip(("old", "new"), rows))
+    )
+    assert list(pair.columns) == [
+        "same",
+        "share",
+        "differs (old)",
+        "differs (new)",
+        "own1",
+        "own-1",
+    ]  # the question is free text
+    assert pair.columns["differs (new)"].tolist() == [-i for i in range(60)] and pair.columns[
+        "own-1"
+    ].tolist() == list(range(60))
+    assert (
+        pair.columns["share"].dtype == np.float64
+        and pair.columns["own1"].dtype == np.int64
+        and pair.columns["same"].dtype == object
+    )
+    assert (
+        pair.shown([5, 0, 5])[0]
+        == pair.shown([5])[0]
+        == {
+            "id": "5",
+            "same": "s1",
+            "share": 1.25,
+            "differs (old)": 5,
+            "differs (new)": -5,
+            "own1": 5,
+            "own-1": 5,
+            "question": "question 5",
+            "label": 0,
+            "old": 0,
+            "new": 0,
+        }
+    )
+    assert pair.shown([0])[0]["differs (new)"] == 0 and pair.shown([]) == []
+
+
+def test_only_the_columns_asked_for_are_loaded(tmp_path, monkeypatch):
+    rows = [
+        {"id": i, "label": 0, "prediction": 0, "intent": "a", "question": f"q{i}"}
+        for i in range(60)
+    ]
+    paths = [saved(tmp_path / f"{name}.parquet", rows) for name in ("old", "new")]
+    read, true = [], Source.column
+    monkeypatch.setattr(Source, "column", lambda self, name: read.append(name) or true(self, name))
+    assert read_pair(*paths, columns=()).columns == {} and set(read) == {"label", "prediction"}
+    assert list(read_pair(*paths, columns=["question"]).columns) == [
+        "question"
+    ]  # asked for by name, free text or not
+    assert "intent" not in read
+
+
+def test_columns_of_odd_kinds(tmp_path):
+    pl.DataFrame(
+        {
+            "id": ["a", "b"],
+            "label": [1, 1],
+            "prediction": [1, 1],
+            "flag": [True, None],
+            "number": [1, None],
+            "when": ["2024-01-01"] * 2,
+            "nested": [[1], [2]],
+        }
+    ).with_columns(pl.col("when").str.to_date()).write_parquet(tmp_path / "a.parquet")
+    pair = read_pair(tmp_path / "a.parquet", tmp_path / "a.parquet")
+    assert pair.columns["when"].tolist() == ["2024-01-01"] * 2 and pair.columns[
+        "nested"
+    ].tolist() == ["[1]", "[2]"]
+    assert pair.columns["number"][0] == 1 and np.isnan(pair.columns["number"][1])
+    assert (
+        "number" not in pair.shown([1])[0]
+        and "flag" not in pair.shown([1])[0]
+        and pair.shown([0])[0]["flag"] is True
+    )
+
+
+def test_csv_columns_are_numbers_only_if_all_cells_are(tmp_path):
+    (old,) = written(
+        tmp_path,
+        old_csv="id,label,prediction,whole,share,gap,mixed,empty\na,1,1,3,.5,1,3,\nb,1,1,-4,2,,x,\n",
+    )
+    columns = read_pair(old, old).columns
+    assert (
+        columns["whole"].tolist() == [3, -4]
+        and columns["whole"].dtype == np.int64
+        and columns["share"].tolist() == [0.5, 2.0]
+    )
+    assert columns["gap"][0] == 1 and np.isnan(columns["gap"][1])
+    assert columns["mixed"].tolist() == ["3", "x"] and columns["empty"].tolist() == ["", ""]
+
+
+def test_texts_are_shown_as_they_are(tmp_path):
+    rows = [
+        {"id": "<b>", "label": "x", "prediction": "x", "text": "<script>alert(1)</script>\n\u202e"}
+    ]
+    for ending in ENDINGS:
+        shown = read_pair(*(saved(tmp_path / f"{n}{ending}", rows) for n in "ab")).shown([0])[0]
+        assert shown["old_text"] == shown["new_text"] == rows[0]["text"] and shown["id"] == "<b>"
+
+
+def test_headings(tmp_path):
+    for folder in ("v1", "v2", "deep/v1"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "preds.csv").write_text(GOOD)
+    path = lambda folder: tmp_path / folder / "preds.csv"
+    names = lambda *paths: (lambda pair: (pair.old_name, pair.new_name))(read_pair(*paths))
+    assert names(path("v1"), path("v2")) == ("v1/preds", "v2/preds")
+    assert names(path("deep/v1"), path("v1"))[0] == "deep/v1/preds"
+    assert names(path("v1"), path("v1")) == ("preds (old)", "preds (new)")
+    (tmp_path / "new.csv").write_text(GOOD)
+    assert names(path("v1"), tmp_path / "new.csv") == ("preds", "new")
+    assert repr(read_pair(path("v1"), path("v2"))) == "Pair(v1/preds → v2/preds, 3 examples)"
+    for content, message in (
+        (GOOD + "a,1,1\n", "v2/preds.csv: repeated ids 'a'"),
+        ("", "v2/preds.csv: the file is empty"),
+        (GOOD + "d,1,1\n", "ids 'd' only in v2/preds.csv"),
+    ):
+        path("v2").write_text(content)
+        with pytest.raises(ValueError, match=message):
+            read_pair(path("v1"), path("v2"))
+
+
+# -- one file with both ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_two_columns_of_one_file(tmp_path, ending):
+    rows = [
+        {
+            "key": f"k{i}",
+            "y": i % 2,
+            "v1": (i // 2) % 2,
+            "v2": 1,
+            "prediction": 7,
+            "label": 9,
+            "text": f"question {i}",
+            "size": i,
+        }
+        for i in range(6)
+    ]
+    path = saved(tmp_path / f"both{ending}", rows)
+    pair = read_columns(path, "v1", "v2", label="y", id="key")
+    assert (values(pair, "label"), values(pair, "old"), values(pair, "new")) == (
+        [0, 1] * 3,
+        [0, 0, 1, 1, 0, 0],
+        [1] * 6,
+    )
+    assert (pair.old_name, pair.new_name, pair.notes) == ("v1", "v2", ())
+    assert pair.shown([2])[0] == {
+        "id": "k2",
+        "size": 2,
+        "input": "question 2",
+        "label": 0,
+        "old": 1,
+        "new": 1,
+    }
+    assert read_columns(path, "prediction", "v2", id="key", columns=["size"]).answers == (1, 7, 9)
+    numbered = read_columns(path, "v1", "v2", label="y")
+    assert [row["id"] for row in numbered.shown([0, 5])] == [
+        "1",
+        "6",
+    ] and "rows are numbered" in numbered.notes[-1]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (
+            dict(old="v1", new="v3", label="y"),
+            "both.csv: there is no column 'v3' .found: y, v1, v2.",
+        ),
+        (
+            dict(old="v1", new="v2"),
+            "there is no column `label`: name the one with the right answers",
+        ),
+        (dict(old="v1", new="v2", label="z"), "there is no column 'z'"),
+        (dict(old="v1", new="v2", label="y", id="key"), "there is no column 'key'"),
+        (dict(old="v1", new="v2", label="y", columns=["w"]), "no further column 'w'"),
+    ],
+)
+def test_bad_columns_are_refused(tmp_path, options, message):
+    (path,) = written(tmp_path, both_csv="y,v1,v2\n1,1,0\n0,0,0\n")
+    with pytest.raises(ValueError, match=message):
+        read_columns(path, **options)
+
+
+def test_repeated_ids_in_one_file_are_refused(tmp_path):
+    (path,) = written(tmp_path, both_csv="id,label,v1,v2\na,1,1,0\na,0,0,0\n")
+    with pytest.raises(ValueError, match="both.csv: repeated ids 'a'"):
+        read_columns(path, "v1", "v2")
+
+
+# -- what it costs --------------------------------------------------------------------------------
+
+
+def test_importing_needs_no_heavy_library():
+    heavy = "('torch', 'scipy', 'pandas', 'pyarrow', 'polars', 'transformers')"
+    code = f"import sys, compatkit.compare.pair; print([name for name in {heavy} if name in sys.modules])"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
+
+
+def test_a_pair_cannot_be_changed():
+    pair = Pair.of(Predictions(["a"], [1], [1]), Predictions(["a"], [1], [0]))
+    with pytest.raises(AttributeError):
+        pair.label = None
+
+
+def test_numbers_for_answers_and_names_for_labels_are_refused_in_csv_files_too(tmp_path):
+    """Cells are text, so nothing would fail: every answer would be wrong."""
+    (tmp_path / "old.csv").write_text("id,label,prediction\na,cat,cat\nb,dog,cat\n")
+    (tmp_path / "new.csv").write_text("id,prediction\na,0\nb,1\n")
+    with pytest.raises(
+        ValueError,
+        match="`prediction` of new.csv holds numbers .*`label` of old.csv holds text .*no two would ever be equal",
+    ):
+        read_pair(tmp_path / "old.csv", tmp_path / "new.csv")
+    (tmp_path / "new.csv").write_text(
+        "id,prediction\na,0\nb,dog\n"
+    )  # a class that is called so, or a model's odd answer
+    assert read_pair(tmp_path / "old.csv", tmp_path / "new.csv").n == 2

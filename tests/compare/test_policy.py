@@ -1,0 +1,134 @@
+"""Limits are read exactly as they are meant, and what could be misunderstood is refused."""
+
+import pytest
+
+from compatkit.compare.policy import LIMITS, Policy, Rule, near, share
+
+
+@pytest.mark.parametrize("text, fraction", [
+    ("1%", 0.01), ("1 %", 0.01), (" 1.5% ", 0.015), (".01", 0.01), ("1e-3", 0.001), (0.25, 0.25), (0, 0), ("0", 0), ("-0.5%", -0.005), ("100%", 1),
+    ("+2%", 0.02), (-0.99, -0.99)])  # fmt: skip
+def test_shares(text, fraction):
+    assert share(text) == fraction
+
+
+def test_percents_are_the_nearest_floats():
+    # 7 flips of 1,000 must keep the limit 0.7 %: .7 / 100 would be a hair below .007
+    for tenths in range(1001):
+        assert share(f"{tenths / 10}%") == tenths / 1000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "%",
+        "one",
+        "1%%",
+        "%1",
+        "1,5%",
+        "nan",
+        "inf",
+        "-inf%",
+        "1e1%",
+        "0x1%",
+        "1_0%",
+        True,
+        False,
+        None,
+        [0.1],
+        float("nan"),
+    ],
+)
+def test_what_is_no_share(value):
+    with pytest.raises(ValueError, match="max_nfr = .* is no share: write it as '1%' or .01"):
+        share(value, "max_nfr")
+
+
+@pytest.mark.parametrize("value", [1, "1", 1.0, "5", -1, "1.5"])
+def test_plain_numbers_from_1_on_could_mean_two_things(value):
+    with pytest.raises(ValueError, match=r"could mean .* %: write '.*%' or"):
+        share(value)
+
+
+def test_beyond_everything():
+    with pytest.raises(ValueError, match="101% is beyond 100 %"):
+        share("101%")
+
+
+def test_of_keeps_the_order_and_lets_options_win():
+    policy = Policy.of({"max_nfr": "1%", "min_accuracy_gain": 0}, max_nfr="3%", max_nfr_upper=None)
+    assert policy.rules == (Rule({"max_nfr": 0.03, "min_accuracy_gain": 0}),)
+    assert Policy.of().rules == () and Policy.of({}).rules == ()
+
+
+def test_zero_from_an_option_is_a_limit():
+    assert Policy.of(max_nfr="0", min_accuracy_gain=0).rules == (
+        Rule({"max_nfr": 0, "min_accuracy_gain": 0}),
+    )
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_every_limit_can_be_set_for_all_and_for_slices(name):
+    policy = Policy.of(
+        {name: 0.5, "slice": [{"where": {"a": 1}, name: 0.25}, {"each": "a", name: 0.125}]}
+    )
+    assert [rule.limits for rule in policy.rules] == [{name: 0.5}, {name: 0.25}, {name: 0.125}]
+
+
+@pytest.mark.parametrize("table, message", [
+    ({"max_nfr": "-1%"}, "max_nfr = -1% is negative"),
+    ({"max_nfr_upper": 0}, "can never hold.*write max_nfr = 0"),
+    ({"max_nrf": 0.1}, "the policy knows no 'max_nrf': did you mean 'max_nfr'"),
+    ({"min_mean_difference": "1%"}, "plain number in the unit of the scores"),
+    ({"min_mean_difference": True}, "plain number"),
+    ({"slice": {"max_nfr": 0.1}}, "double brackets"),
+    ({"slice": [3]}, "must be a table, not 3"),
+    ({"slice": [{"max_nfr": 0.1}]}, "needs either where"),
+    ({"slice": [{"where": {"a": "b"}, "each": ["a"], "max_nfr": 0.1}]}, "needs either where"),
+    ({"slice": [{"where": "a", "max_nfr": 0.1}]}, "where = 'a' must be a table"),
+    ({"slice": [{"where": {}, "max_nfr": 0.1}]}, "must be a table"),
+    ({"slice": [{"each": [], "max_nfr": 0.1}]}, "must name columns"),
+    ({"slice": [{"each": 3, "max_nfr": 0.1}]}, "must name columns"),
+    ({"slice": [{"each": "a", "min_examples": 0, "max_nfr": 0.1}]}, "at least 1"),
+    ({"slice": [{"each": "a", "min_examples": True, "max_nfr": 0.1}]}, "whole number"),
+    ({"slice": [{"where": {"a": "b"}, "min_examples": 5, "max_nfr": 0.1}]}, "goes with each"),
+    ({"slice": [{"where": {"a": "b"}}]}, "sets no limit"),
+    ({"slice": [{"where": {"a": "b"}, "max_nfr": 2}]}, "could mean 2 % or 200 %"),
+    ({"slice": [{"whree": {"a": "b"}, "max_nfr": 0.1}]}, "did you mean 'where'"),
+])  # fmt: skip
+def test_what_cannot_be_meant(table, message):
+    with pytest.raises(ValueError, match=message):
+        Policy.of(table)
+
+
+def test_load(tmp_path):
+    path = tmp_path / "policy.toml"
+    path.write_text(
+        'max_nfr = "1%"\n[[slice]]\nwhere = {intent = "x", length = 3}\nmax_nfr = "2%"\n[[slice]]\neach = "intent"\nmin_examples = 9\nmax_nfr_upper = .5'
+    )
+    with pytest.raises(ValueError, match="policy.toml: "):  # TOML wants 0.5
+        Policy.load(path)
+    path.write_text(path.read_text().replace("= .5", "= 0.5"), encoding="utf-8-sig")
+    assert Policy.load(path, max_nfr="5%").rules == (
+        Rule({"max_nfr": 0.05}), Rule({"max_nfr": 0.02}, {"intent": "x", "length": 3}), Rule({"max_nfr_upper": 0.5}, None, ("intent",), 9))  # fmt: skip
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"max_nfr = 1%", "policy.toml: "), (b"\xff\xfe", "policy.toml: "), (b"", "sets no condition"), (b"max_nfr = 1", "policy.toml: max_nfr = 1 could mean")])  # fmt: skip
+def test_bad_files_are_named(tmp_path, content, message):
+    path = tmp_path / "policy.toml"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        Policy.load(path)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no policy file"):
+        Policy.load(tmp_path / "no.toml")
+
+
+def test_near_names():
+    assert near("lenght", ["length", "intent"]).startswith("did you mean 'length'?")
+    assert near("x", []) == "there is none"
+    assert near("zzz", range(20)).endswith("and 8 more")

@@ -1,0 +1,459 @@
+"""A comparison takes what people have, shows itself in every way, and says the same whatever the order of its examples."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from math import nan
+
+import numpy as np
+import pytest
+
+from compatkit.compare.verdict import VERDICTS
+from compatkit.compare.pair import Pair
+from compatkit.metrics import FlipCounts
+from compatkit.compare.policy import Policy
+from compatkit.predictions import Predictions
+from compatkit.compare.report import EXIT_STATUS, Comparison, compare, compare_versions
+
+HOSTILE = "</script>\x1b[31m|@you\n`*_[x](http://y.z)\u202e<img src=x>"
+
+
+def sides(seed=0, n=300, answers=("ab", "cd", "ef"), **columns):
+    draw = np.random.default_rng(seed)
+    names, label = np.array(answers), draw.integers(0, len(answers), n)
+    answer = lambda share: names[
+        np.where(draw.random(n) < share, label, draw.integers(0, len(answers), n))
+    ]
+    extra = {"kind": draw.choice(["x", "y"], n), "length": draw.integers(0, 90, n)} | columns
+    ids = [f"e{i}" for i in range(n)]
+    return Predictions(ids, names[label], answer(0.7), columns=extra), Predictions(
+        ids, names[label], answer(0.8)
+    )
+
+
+def scored(n=200, seed=0):
+    draw = np.random.default_rng(seed)
+    old = draw.random(n)
+    return [
+        Predictions([f"e{i}" for i in range(n)], score=score, text=[f"text {i}" for i in range(n)])
+        for score in (old, np.clip(old + draw.normal(0, 0.1, n), 0, 1))
+    ]
+
+
+# --- what goes in ----------------------------------------------------------------------------------------------------
+
+
+def test_predictions_pairs_paths_and_frames_say_the_same(tmp_path):
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    old, new = sides()
+    table = lambda side: {
+        "id": side.id,
+        "label": side.label,
+        "prediction": side.prediction,
+        **side.columns,
+    }
+    expected = compare(old, new, ["kind"]).to_dict()
+    assert compare(Pair.of(old, new), slices=["kind"]).to_dict() == expected
+    assert compare(pd.DataFrame(table(old)), pd.DataFrame(table(new)), "kind").to_dict() == expected
+    assert (
+        compare(pl.DataFrame(table(old)), pl.DataFrame(table(new)), ("kind",)).to_dict() == expected
+    )
+    for ending in ("parquet", "csv", "jsonl"):
+        paths = [
+            side.save(tmp_path / f"{name}.{ending}") for name, side in (("old", old), ("new", new))
+        ]
+        assert compare(*paths, ["kind"]).to_dict() == expected
+        assert compare(str(paths[0]), str(paths[1]), ["kind"]).to_dict() == expected
+        assert compare(paths[0], new, ["kind"]).to_dict() == expected  # a path beside predictions
+
+
+def test_names():
+    old, new = sides()
+    assert (
+        compare(old, new).summary["old"] == "old"
+        and compare(old, new, names=("v1", "v2")).summary["new"] == "v2"
+    )
+
+
+def test_a_frame_with_scores():
+    pd = pytest.importorskip("pandas")
+    found = compare(
+        *[pd.DataFrame({"id": ["a", "b"], "score": score}) for score in ([0.1, 0.2], [0.3, 0.1])]
+    )
+    assert found.summary["overall"]["scores"]["nfr"]["value"] == 0.5
+
+
+def test_columns_under_other_names(tmp_path):
+    for name, answer in (("old", "x"), ("new", "y")):
+        (tmp_path / f"{name}.csv").write_text(f"id,truth,answer\na,x,{answer}\nb,x,x\n")
+    found = compare(
+        tmp_path / "old.csv",
+        tmp_path / "new.csv",
+        rename={"truth": "label", "answer": "prediction"},
+    )
+    assert found.summary["overall"]["counts"]["negative"] == 1
+    with pytest.raises(ValueError, match="rename is for files"):
+        compare(*sides(), rename={"truth": "label"})
+
+
+@pytest.mark.parametrize("given, message", [
+    ((lambda old, new: (old, None)), "compare needs two versions"), ((lambda old, new: (old, 3)), "new must be a path, Predictions or a data frame, not int"),
+    ((lambda old, new: (Pair.of(old, new), new)), "holds both versions already"), ((lambda old, new: (old, new.select(new.id[5:]))), "e0"),
+    ((lambda old, new: (old, "no.csv")), "no.csv"), ((lambda old, new: (old, new.replace(label=new.label[::-1]))), "label")])  # fmt: skip
+def test_what_cannot_be_compared(given, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        compare(*given(*sides()))
+
+
+def test_a_frame_without_ids():
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(
+        ValueError, match="the data frame old has no column `id` .found: label, prediction."
+    ):
+        compare(pd.DataFrame({"label": [1], "prediction": [1]}), sides()[1])
+
+
+def test_what_is_missing_can_be_dropped():
+    old, new = sides()
+    found = compare(old, new.select(new.id[7:]), on_missing="drop")
+    assert found.summary["examples"] == len(old) - 7 and found.summary["left_out"] == {
+        "old only": 7,
+        "new only": 0,
+    }
+    for shown in (str(found), found.to_markdown(), found._repr_html_(), found.to_html()):
+        assert "7" in shown and "left out" in shown.lower()
+
+
+def test_policies_of_every_kind(tmp_path):
+    old, new = sides()
+    path = tmp_path / "p.toml"
+    path.write_text('max_nfr = "90%"')
+    for policy in (path, str(path), {"max_nfr": "90%"}, Policy.of(max_nfr=0.9)):
+        assert compare(old, new, policy=policy).status == "holds"
+    assert compare(old, new).status is None and compare(old, new, policy={}).status is None
+    assert compare(old, new, policy={"max_nfr": "0.01%"}).status == "failed"
+    assert EXIT_STATUS == {None: 0, "holds": 0, "failed": 1, "too little data": 3}
+
+
+# --- what comes out --------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_are_those_of_metrics():
+    old, new = sides()
+    found, counts = compare(old, new), FlipCounts.between(old, new)
+    assert found.to_dict()["overall"]["counts"] == dict(
+        zip(
+            ("both_right", "negative", "positive", "both_wrong_same", "both_wrong_different"),
+            counts.counts,
+        )
+    )
+    assert found.to_dict()["overall"]["nfr"]["value"] == counts.nfr and found.verdict in VERDICTS
+
+
+def test_json_is_strict_ascii_and_its_copy_free():
+    found = compare(*sides(answers=("ä", "b")), ["kind"], {"max_nfr": 0.5})
+    text = found.to_json()
+    assert (
+        text.isascii()
+        and json.loads(text, parse_constant=lambda name: pytest.fail(name)) == found.to_dict()
+    )
+    found.to_dict()["examples"] = 0
+    found.to_dict()["overall"]["nfr"]["value"] = 0
+    assert found.to_dict() == json.loads(text)
+
+
+def test_flips_hold_exactly_what_changed():
+    old, new = sides()
+    flips = compare(old, new).flips()
+    right_old, right_new = old.correct, new.correct
+    for quadrant, which in (("negative", right_old & ~right_new), ("positive", ~right_old & right_new),
+                            ("both wrong, different", ~right_old & ~right_new & (old.prediction != new.prediction))):  # fmt: skip
+        inside = flips[flips.quadrant == quadrant]
+        assert inside.id.tolist() == sorted(old.id[which])
+        place = [int(identity[1:]) for identity in inside.id]
+        assert (
+            (inside.old == old.prediction[place]).all()
+            and (inside.new == new.prediction[place]).all()
+            and (inside.label == old.label[place]).all()
+        )
+        assert (inside.length == old.columns["length"][place]).all()
+    assert list(flips.columns[:5]) == ["id", "quadrant", "label", "old", "new"]
+
+
+def test_no_flips():
+    old, _ = sides()
+    found = compare(old, old)
+    assert len(found.flips()) == 0 and list(found.flips().columns) == ["id", "quadrant"]
+    assert "Negative flips\n" not in str(found) and "There is no flip to show" in found.to_html()
+
+
+def test_flips_of_scores():
+    old, new = scored()
+    flips = compare(old, new).flips()
+    assert (flips.quadrant == "negative").sum() == (new.score < old.score).sum() and {
+        "old_text",
+        "new_text",
+        "old_score",
+        "new_score",
+    } <= set(flips.columns)
+
+
+def test_a_column_called_quadrant_does_not_hide_the_quadrant():
+    old, new = sides(quadrant=np.array(["mine"] * 300))
+    assert set(compare(old, new).flips().quadrant) == {
+        "negative",
+        "positive",
+        "both wrong, different",
+    }
+
+
+@pytest.mark.parametrize("make", [sides, scored])
+@pytest.mark.parametrize("seed", range(3))
+def test_another_order_gives_the_same_bytes(make, seed, tmp_path):
+    old, new = make(seed=seed)
+    draw = np.random.default_rng(seed)
+    mixed = [side.select(side.id[draw.permutation(len(side))]) for side in (old, new)]
+    slices = ["kind", "length"] if make is sides else []
+    first, second = (
+        compare(old, new, slices, {"max_nfr": 0.2}),
+        compare(*mixed, slices, {"max_nfr": 0.2}),
+    )
+    for write in (
+        str,
+        repr,
+        Comparison.to_json,
+        Comparison.to_markdown,
+        Comparison.to_html,
+        Comparison._repr_html_,
+        lambda found: found.flips().to_csv(),
+    ):
+        assert write(first) == write(second)
+    written = [
+        found.save_html(tmp_path / name, most=10)
+        for found, name in ((first, "page.html"), (second, "page2.html"))
+    ]
+    assert [path.read_text().replace("page2", "page") for path in written[0]] == [
+        path.read_text().replace("page2", "page") for path in written[1]
+    ]
+
+
+@pytest.mark.parametrize("show", [str, Comparison.to_markdown, Comparison._repr_html_])
+def test_what_everybody_sees(show):
+    found = compare(*sides(), ["kind"], {"max_nfr": "1%"})
+    shown = show(found)
+    for part in (
+        found.verdict,
+        "Gate: failed",
+        "max_nfr",
+        "NFR",
+        "95 % interval",
+        "Slices by negative flips",
+        "kind",
+        "300",
+    ):
+        assert part in shown
+    assert "None" not in shown and "nan" not in shown
+
+
+def test_the_text_begins_with_the_verdict_and_ends_with_examples_to_look_at():
+    lines = str(compare(*sides())).splitlines()
+    assert lines[0] == f"old → new: {compare(*sides()).verdict}"
+    assert "Negative flips" in lines and lines[-1].endswith("more negative flips are not shown.")
+
+
+def test_markdown_is_short():
+    found = compare(*sides(), ["kind", "length"]).to_markdown()
+    assert len(found.splitlines()) < 40 and found.startswith(
+        "### <code>old</code> → <code>new</code>: "
+    )
+
+
+def test_undefined_values_are_dashes():
+    old = Predictions(["a", "b"], ["x", "x"], ["x", "x"])
+    shown = str(compare(old, old))
+    assert re.search(r"relative NFR +- +- ", shown) and "None" not in shown
+    assert "mean regression" in str(compare(*[Predictions(["a"], score=[1.0])] * 2))
+
+
+def test_hostile_text_from_everywhere():
+    n = 60
+    label, kind = (
+        np.array([HOSTILE, "b"])[np.arange(n) % 2],
+        np.array([HOSTILE + "k", "z"])[np.arange(n) % 2],
+    )
+    ids = [HOSTILE + str(i) for i in range(n)]
+    old = Predictions(ids, label, label, columns={HOSTILE: kind})
+    new = Predictions(ids, label, label[::-1])
+    found = compare(
+        old,
+        new,
+        [HOSTILE],
+        {"slice": [{"each": HOSTILE, "max_nfr": "1%"}]},
+        names=(HOSTILE, HOSTILE + "2"),
+    )
+    text = str(found)
+    assert all(c.isprintable() or c == "\n" for c in text) and "\\x1b[31m" in text
+    markdown = found.to_markdown()
+    assert (
+        "@you" not in markdown
+        and "<img" not in markdown
+        and "](http" not in markdown
+        and "\x1b" not in markdown
+    )
+    tables = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in tables} <= {5, 7}
+    html = found._repr_html_()
+    assert "<img" not in html and "</script>" not in html
+    assert "<img" not in found.to_html() and found.to_html().count(
+        "</script>"
+    ) == sides_page().count("</script>")
+
+
+def sides_page():
+    return compare(*sides()).to_html()
+
+
+def test_the_page_and_the_csv_beside_it(tmp_path):
+    found = compare(*sides(), ["kind"])
+    page, beside = found.save_html(tmp_path / "report.html", most=10)
+    assert (page.name, beside.name) == ("report.html", "report-flips.csv")
+    with open(beside, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    flips = found.flips()
+    assert [row["id"] for row in rows] == flips.id[10:].tolist() and [
+        row["quadrant"] for row in rows
+    ] == flips.quadrant[10:].tolist()
+    assert "report-flips.csv" in page.read_text(encoding="utf-8")
+    assert (
+        found.save_html(tmp_path / "whole.html") == [tmp_path / "whole.html"]
+        and not (tmp_path / "whole-flips.csv").exists()
+    )
+    assert found.to_html() == (tmp_path / "whole.html").read_text(encoding="utf-8")
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        compare(*sides()).save_html(tmp_path / "no" / "report.html")
+
+
+def test_flips_of_several_tasks_are_those_that_count():
+    codes = [
+        np.array(side, dtype=np.int32)
+        for side in ([0, 0, 0, 0, -1, -1], [0, 1, 0, 0, -1, -1], [1, 1, 1, 1, -1, -1])
+    ]
+    scores = np.array([[nan] * 4 + [0.5, 0.5], [nan] * 4 + [0.4, 0.6]])
+    task = np.array(["t (acc)"] * 2 + ["t (acc_norm)"] * 2 + ["s (bleu)"] * 2, dtype=object)
+    name = lambda positions: [
+        {"id": f"e{position}", "task": task[position]} for position in positions
+    ]
+    pair = Pair("a", "b", ("x", "y"), *codes, *scores, task=task, details=name)
+    found = compare(pair)
+    assert [(row["id"], row["quadrant"]) for row in found.flips().to_dict("records")] == [
+        ("e0", "negative"),
+        ("e4", "score fell"),
+        ("e5", "score rose"),
+    ]
+    assert "\nTasks\n" in str(found)
+
+
+# --- many versions ---------------------------------------------------------------------------------------------------
+
+
+def test_versions_against_pairs():
+    old, new = sides()
+    third = new.replace(prediction=old.prediction[::-1])
+    found = compare_versions([old, new, third], names=["a", "b", "c"])
+    for i, first in enumerate((old, new, third)):
+        for j, second in enumerate((old, new, third)):
+            counts = FlipCounts.between(first, second)
+            assert found.nfr[i, j] == counts.nfr and found.gain[i, j] == pytest.approx(
+                counts.accuracy_new - counts.accuracy_old, abs=1e-12
+            )
+    assert found.level == pytest.approx(
+        [side.correct.mean() for side in (old, new, third)]
+    ) and found.names == ("a", "b", "c")
+    assert found.to_dict()["nfr"][0][1] == counts_of(old, new) and set(found.to_dict()) == {
+        "versions",
+        "examples",
+        "accuracy",
+        "nfr",
+        "accuracy_gain",
+    }
+
+
+def counts_of(old, new):
+    return FlipCounts.between(old, new).nfr
+
+
+def test_versions_in_other_orders_and_with_missing_examples():
+    old, new = sides()
+    third = new.replace(prediction=old.prediction[::-1])
+    draw = np.random.default_rng(0)
+    mixed = [side.select(side.id[draw.permutation(300)]) for side in (old, new, third)]
+    assert compare_versions(mixed).to_dict() == compare_versions([old, new, third]).to_dict()
+    with pytest.raises(ValueError, match="e0"):
+        compare_versions([old, new.select(new.id[3:]), third])
+    few = compare_versions(
+        [old, new.select(new.id[3:]), third.select(third.id[:-4])], on_missing="drop"
+    )
+    expected = compare_versions([side.select(side.id[3:-4]) for side in (old, new, third)])
+    assert few.to_dict() == expected.to_dict() and few.examples == 293
+
+
+def test_folders_of_samples(tmp_path):
+    for name, right in (("v1", [1, 1, 0]), ("v2", [1, 0, 0]), ("v3", [1, 1, 1])):
+        (tmp_path / name).mkdir()
+        lines = [{"doc_id": i, "doc": {}, "target": "4", "arguments": {}, "resps": [["4"]], "filtered_resps": [str(4 * value)], "filter": "none", "metrics": ["exact_match"],
+                  "doc_hash": "d", "prompt_hash": "p", "target_hash": "t", "exact_match": float(value)} for i, value in enumerate(right)]  # fmt: skip
+        (tmp_path / name / "samples_sums_2026-01-01T00-00-00.jsonl").write_text(
+            "\n".join(map(json.dumps, lines))
+        )
+    found = compare_versions([tmp_path / name for name in ("v1", "v2", "v3")])
+    assert found.names == ("v1", "v2", "v3") and found.nfr[0].tolist() == [
+        0,
+        pytest.approx(1 / 3),
+        0,
+    ]
+    assert list(compare(tmp_path / "v1", tmp_path / "v2").summary["tasks"]) == [
+        "sums (exact_match)"
+    ]
+
+
+def test_versions_of_scores():
+    old, new = scored()
+    found = compare_versions([old, new])
+    assert (
+        found.kind == "mean score"
+        and found.nfr[0, 1] == (new.score < old.score).mean()
+        and found.gain[0, 1] == pytest.approx((new.score - old.score).mean())
+    )
+    assert set(found.to_dict()) == {"versions", "examples", "mean_score", "nfr", "mean_difference"}
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda old, new: [old], "1 version: a comparison needs at least two"), (lambda old, new: [], "0 versions"), (lambda old, new: [old, 3], "must be a path")])  # fmt: skip
+def test_versions_that_cannot_be_compared(make, message):
+    with pytest.raises(ValueError, match=message):
+        compare_versions(make(*sides()))
+    with pytest.raises(ValueError, match="3 names for 2 versions"):
+        compare_versions(list(sides()), names=["a", "b", "c"])
+
+
+# --- light -----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_heavy_is_loaded_to_compare(tmp_path):
+    old, new = sides()
+    paths = [
+        str(side.save(tmp_path / f"{name}.csv")) for name, side in (("old", old), ("new", new))
+    ]
+    heavy = "[name for name in ('torch', 'pandas', 'matplotlib', 'sklearn', 'scipy.stats', 'scipy.optimize', 'jinja2') if name in sys.modules]"
+    code = f"import sys; from compatkit.compare.report import compare; print(str(compare({paths[0]!r}, {paths[1]!r}, ['kind']))[:0], {heavy})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_nan_is_no_number_of_a_report():
+    assert nan not in compare(*sides()).summary["overall"]["nfr"].values()

@@ -1,0 +1,132 @@
+"""What a scale trains: the data's part, the recipes, and the names of runs that must not change."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import tiny
+
+from compatkit.training.models import MINI_PACKAGE
+from compatkit.experiments.recipes import (
+    MINI,
+    Experiment,
+    at_scale,
+    begin,
+    pretrained,
+    small,
+    upgrade_recipes,
+    weights_at_hand,
+)
+
+
+def parameters(**changes):
+    """Checked parameters as a notebook has them."""
+    return SimpleNamespace(
+        **(
+            {
+                "task": "pydoc",
+                "scale": "smoke",
+                "data_dir": "",
+                "max_steps": -1,
+                "keep_results": False,
+            }
+            | changes
+        )
+    )
+
+
+def of(name, source="folder", train=300):
+    return replace(tiny.task(train), name=name, source=source)
+
+
+def test_smoke_takes_a_part_and_paper_takes_all():
+    assert len(at_scale(of("mrpc"), "smoke").train) == 200
+    assert (
+        at_scale(of("mrpc"), "mini").fingerprint
+        == of("mrpc").fingerprint
+        == at_scale(of("mrpc"), "paper").fingerprint
+    )
+
+
+def test_a_file_of_ones_own_is_not_the_set_it_is_named_after(monkeypatch):
+    monkeypatch.setattr("compatkit.experiments.recipes.MINI_TRAIN", {"sst2": 50})
+    assert len(at_scale(of("sst2"), "mini").train) == 50
+    assert len(at_scale(of("sst2", "file"), "mini").train) == 300
+    monkeypatch.setattr(
+        "compatkit.experiments.recipes.find_encoder", lambda encoder: ("folder", "name")
+    )
+    layers = lambda source: [
+        recipe.layers for recipe in upgrade_recipes(of("mrpc", source), "mini", "a")
+    ]
+    assert layers("folder") == [MINI["mrpc"][0][0], None] and layers("file") == [3, None]
+
+
+def test_upgrades_share_the_new_model_and_b_has_a_linear_old_one():
+    for scale in ("smoke", "mini"):
+        (old_a, new_a), (old_b, new_b) = (
+            upgrade_recipes(of("pydoc"), scale, upgrade) for upgrade in "ab"
+        )
+        assert new_a == new_b and old_b.model == "linear" and (old_a.layers, new_a.layers) == (1, 2)
+
+
+def test_the_steps_reach_the_recipes():
+    assert {
+        recipe.max_steps for recipe in upgrade_recipes(of("pydoc"), "smoke", "a", max_steps=2)
+    } == {2}
+    assert (
+        pretrained("f", "n", 1e-4, 8, 2, max_steps=2).max_steps
+        == small("mini", 1, 2).max_steps
+        == 2
+    )
+
+
+def test_the_papers_numbers(monkeypatch):
+    monkeypatch.setattr("compatkit.experiments.recipes.model_folder", lambda name: f"/{name}")
+    old, new = upgrade_recipes(of("mrpc"), "paper", "b")
+    assert (old.learning_rate, old.batch_size, old.epochs, old.max_length) == (3e-5, 16, 5, 128)
+    assert (new.learning_rate, new.batch_size, new.epochs) == (
+        5e-5,
+        32,
+        5,
+    ) and new.name == "google/electra-base-discriminator"
+
+
+def test_identities_of_kept_runs_have_not_changed():
+    """The keys and numbers that name the runs under results/; a change here orphans them."""
+    assert small("mini", 2).identity() == {
+        "model": "small", "layers": 2, "width": 96, "vocabulary": 4000, "max_length": 48, "epochs": 10, "learning_rate": 1e-3, "batch_size": 32,
+        "weight_decay": 0.01, "warmup": 0.1, "precision": "float32", "max_steps": -1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("scale", "name", "steps", "wiring"), [
+    ("smoke", "pydoc", -1, False), ("smoke", "mrpc", -1, True), ("mini", "mrpc", -1, False), ("mini", "pydoc", 2, True),
+])  # fmt: skip
+def test_what_shows_only_the_wiring(scale, name, steps, wiring):
+    assert Experiment(of(name), scale, "", steps).wiring == wiring
+
+
+def test_smoke_and_wiring_are_not_kept():
+    for change in ({"scale": "smoke"}, {"scale": "mini", "max_steps": 2}):
+        with pytest.raises(ValueError, match="keep_results"):
+            begin(parameters(keep_results=True, **change))
+    assert begin(parameters(keep_results=True, scale="mini")).scale == "mini"
+
+
+def test_an_embedded_task_has_no_paper_scale():
+    with pytest.raises(ValueError, match="valid are auto, smoke, mini"):
+        begin(parameters(scale="paper"))
+
+
+def test_missing_weights_are_named_only_if_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert not weights_at_hand([str(tmp_path)], asked_for=False)
+    with pytest.raises(FileNotFoundError, match="config.json"):
+        weights_at_hand([str(tmp_path)], asked_for=True)
+
+
+def test_mini_names_where_an_encoder_could_come_from(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("compatkit.training.models.packaged_encoder", lambda: None)
+    with pytest.raises(FileNotFoundError, match=MINI_PACKAGE):
+        upgrade_recipes(of("mrpc"), "mini", "a")

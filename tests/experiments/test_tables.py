@@ -1,0 +1,517 @@
+"""Making tables: side by side, through failures and kills, on a cluster; and proving them."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from compatkit.experiments import tables
+from compatkit.experiments.catalogue import jobs
+from compatkit.experiments.result_tables import ResultTable, Row, load_table
+from compatkit.experiments.runs import failed_runs, find
+from compatkit.experiments.tables import (
+    JobFailed,
+    compare_tables,
+    machines_share,
+    run_job,
+    run_jobs,
+    run_jobs_on_ray,
+    verify,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOK = {
+    "cells": [],
+    "metadata": {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}
+    },
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
+
+
+def cell(source, *tags):
+    return {
+        "cell_type": "code",
+        "source": source,
+        "metadata": {"tags": list(tags)},
+        "outputs": [],
+        "execution_count": None,
+        "id": f"c{abs(hash(source)) % 10**8}",
+    }
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project with a notebook of its own behind the name `bcwi`, as quick as a kernel starts."""
+    (tmp_path / "nbs").mkdir()
+    (tmp_path / "settings.ini").write_text("[DEFAULT]\nlib_name = compatkit\n")
+    (tmp_path / "results" / "tables").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path / "runs"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    tables_of = lambda body: (tmp_path / "nbs" / "bcwi.ipynb").write_text(json.dumps(NOTEBOOK | {"cells": [
+        cell('task, scale, table, seeds, keep_results, from_results = "", "", "", 1, False, False', "parameters"), cell(body)]}))  # fmt: skip
+    tables_of("print(task, scale, table, seeds)")
+    tables.source = tables_of
+    from compatkit.experiments.catalogue import source_fingerprint
+
+    source_fingerprint.cache_clear()
+    yield tmp_path
+    source_fingerprint.cache_clear()
+
+
+def one_job(name="bcwi:cost", **more):
+    return replace(jobs([name], "smoke")[0], **more)
+
+
+def test_a_job_leaves_its_notebook_page_and_log_and_is_found_again(project):
+    run = run_job(one_job(seeds=4))
+    assert {"notebook.ipynb", "notebook.html", "log.txt", "record.json"} <= {
+        file.name for file in run.folder.iterdir()
+    }
+    assert "pydoc smoke cost 4" in (run.folder / "notebook.ipynb").read_text()
+    before = run.record["started"]
+    assert run_job(one_job(seeds=4)).record["started"] == before
+
+
+def test_a_failed_job_keeps_its_error_and_notebook_and_the_others_go_on(project):
+    tables.source('print("so far")\nassert table != "soup", "no soup today"')
+    wanted = [one_job("bcwi:soup"), one_job("bcwi:cost")]
+    outcomes = {one.job.entry.table: one for one in run_jobs(wanted, workers=1)}
+    assert outcomes["cost"].run is not None and outcomes["soup"].run is None
+    assert "no soup today" in outcomes["soup"].error and "AssertionError" in outcomes["soup"].error
+    place = re.search(r"as far as it came: (\S+)", outcomes["soup"].error)[1]
+    assert "so far" in Path(place).read_text()
+    assert outcomes["soup"].error.startswith(JobFailed.__name__)
+    assert [one["configuration"]["parameters"]["table"] for one in failed_runs()] == ["soup"]
+
+
+def test_workers_share_cores_and_gpus(monkeypatch):
+    monkeypatch.setattr(tables.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert machines_share() == (8, 1, []) and machines_share(2) == (2, 4, [])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    assert machines_share() == (2, 4, ["2", "5"])
+
+
+def pretended(log, seconds=0.02):
+    def work(job, folder, threads, environment):
+        log.append(("begin", job, environment.get("CUDA_VISIBLE_DEVICES")))
+        time.sleep(seconds)
+        log.append(("end", job, None))
+
+    return work
+
+
+def test_every_job_runs_once_and_gpus_are_never_shared(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    log, wanted = [], jobs(scale="smoke")
+    assert {str(one.job) for one in run_jobs(wanted, work=pretended(log))} == {
+        str(job) for job in wanted
+    }
+    running = {}
+    for what, job, gpu in log:
+        if what == "begin":
+            assert gpu not in running.values()
+            running[job] = gpu
+        else:
+            del running[job]
+    assert sum(what == "begin" for what, *_ in log) == len(wanted)
+
+
+def test_jobs_that_share_runs_wait_for_each_other_only_when_nothing_else_is_left(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    log = []
+    list(
+        run_jobs(
+            jobs(["gated_fusion:1", "gated_fusion:2", "bcwi:cost", "bcwi:soup"], "smoke"),
+            workers=2,
+            work=pretended(log),
+        )
+    )
+    assert {job.entry.notebook for what, job, _ in log[:2]} == {"gated_fusion", "bcwi"}
+
+
+def test_two_commands_at_once_make_a_job_once(project):
+    tables.source(
+        'import pathlib, os, time\ntime.sleep(1)\nwith open("count.txt", "a") as file:\n    file.write("x")'
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "compatkit.cli",
+        "tables",
+        "--run",
+        "bcwi:cost",
+        "--scale",
+        "smoke",
+    ]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(2)
+    ]
+    told = [one.communicate(timeout=120)[0] for one in both]
+    assert [one.returncode for one in both] == [0, 0], told
+    written = list(project.rglob("count.txt"))
+    assert sum(len(file.read_text()) for file in written) == 1
+
+
+def test_an_interrupt_stops_the_jobs_and_a_later_call_makes_them(project):
+    tables.source(
+        'import time, pathlib\npathlib.Path("begun.txt").touch()\ntime.sleep(60 if not pathlib.Path("quick.txt").exists() else 0)'
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "compatkit.cli",
+        "tables",
+        "--run",
+        "bcwi:cost",
+        "--scale",
+        "smoke",
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    begun = lambda: [*project.rglob("begun.txt")]
+    end = time.monotonic() + 60
+    while not begun() and time.monotonic() < end:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+    assert find(kind="table") == [] and failed_runs() == []
+    begun()[0].with_name("quick.txt").touch()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "1 made, 0 failed" in done.stdout, done.stdout + done.stderr
+
+
+def cli(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "compatkit.cli", "tables", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_commands_are_lines_that_make_the_job(project):
+    listed = cli("--run", "bcwi:cost", "--scale", "smoke", "--seeds", "2", "--commands")
+    assert listed.stdout.splitlines() == [
+        "compatkit tables --run bcwi:cost --scale smoke --task pydoc --seeds 2"
+    ]
+    done = cli(*listed.stdout.split()[2:])
+    assert done.returncode == 0 and "made    bcwi:cost pydoc smoke seeds=2" in done.stdout
+    assert cli("--run", "bcwi:cost", "--scale", "smoke", "--seeds", "2", "--commands").stdout == ""
+    assert "done" in cli("--only", "bcwi:cost", "--scale", "smoke", "--seeds", "2").stdout
+
+
+def test_a_failed_job_is_told_and_status_1(project):
+    tables.source("1 / 0")
+    done = cli("--run", "bcwi:cost", "--scale", "smoke")
+    assert (
+        done.returncode == 1
+        and "ZeroDivisionError" in done.stdout
+        and "0 made, 1 failed" in done.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--run", "gated_fusion:11"], "did you mean gated_fusion:1"), (["--scale", "papr", "--run", "all"], "did you mean paper"),
+        (["--run", "all", "--task", "sst-2"], "did you mean sst2"), (["--commands"], "go with --run"), (["--run", "all", "--verify"], "two things"),
+        (["--run", "bcwi:cost", "--scale", "smoke", "--ray", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
+        (["--run", "bcwi:cost", "--scale", "smoke", "--ray", "somewhere"], "give host:port"), (["--verify", "--only", "nothing"], "has no nothing.json"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_status_2_with_a_sentence(project, arguments, words):
+    done = cli(*arguments)
+    assert done.returncode == 2 and words in done.stderr and len(done.stderr.splitlines()) == 1, (
+        done.stdout + done.stderr
+    )
+
+
+def test_outside_the_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = cli("--run", "bcwi:cost")
+    assert (
+        done.returncode == 2
+        and "start this in the project's folder" in done.stderr + done.stdout
+        or "COMPATKIT_RESULTS" in done.stderr
+    )
+
+
+def test_a_full_disk_fails_the_job_and_leaves_nothing_half_made(project):
+    resource = pytest.importorskip("resource")
+    tables.source('open("big.bin", "wb").write(b"0" * 3_000_000)')
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
+    command = [
+        sys.executable,
+        "-m",
+        "compatkit.cli",
+        "tables",
+        "--run",
+        "bcwi:cost",
+        "--scale",
+        "smoke",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=limit)
+    assert done.returncode == 1 and "failed" in done.stdout
+    assert find(kind="table") == [] and not any((project / "runs" / "unfinished").iterdir())
+
+
+def test_a_cluster_of_two_nodes_with_one_killed_in_the_middle(project):
+    """Each job runs on, or again, and each run is computed once: what the killed node had finished is found."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    cluster = _patiently(
+        lambda: Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+        )
+    )
+    try:
+        nodes = [_patiently(lambda: cluster.add_node(num_cpus=1)) for _ in range(2)]
+        cluster.wait_for_nodes()
+        wanted = [one_job(f"bcwi:{table}") for table in ("cost", "soup", "fisher", "ensemble")]
+
+        def work(job, where, threads):
+            import os
+            import time
+            from pathlib import Path
+
+            from compatkit.experiments.runs import run_once
+
+            def part(name, seconds):
+                def compute(folder):
+                    time.sleep(seconds)
+                    with open(Path(where).parent / "computed.txt", "a") as file:
+                        file.write(f"{name} {os.getpid()}\n")
+                    return {}
+
+                return run_once({"kind": "part", "name": name}, compute, where)
+
+            part(f"{job.entry.table} first", 0.2)
+            (Path(where).parent / f"half-{job.entry.table}").touch()
+            part(f"{job.entry.table} second", 3)
+            return part(job.entry.table, 0)
+
+        outcomes, killed = [], False
+        for outcome in _while_running(
+            run_jobs_on_ray(wanted, cluster.address, project / "runs", work=work),
+            project,
+            lambda: cluster.remove_node(nodes[0], allow_graceful=False),
+        ):
+            outcomes.append(outcome)
+        assert sorted(one.job.entry.table for one in outcomes) == sorted(
+            job.entry.table for job in wanted
+        )
+        assert all(one.run is not None for one in outcomes), [one.error for one in outcomes]
+        computed = [
+            line.rsplit(" ", 1)[0] for line in (project / "computed.txt").read_text().splitlines()
+        ]
+        assert sorted(computed) == sorted(
+            {f"{job.entry.table}{ending}" for job in wanted for ending in (" first", " second", "")}
+        )
+    finally:
+        cluster.shutdown()
+
+
+def _patiently(start, times=3):
+    """Ray gives a node 30 seconds to start and has no option for more, which is short on a machine with other work."""
+    for _ in range(times - 1):
+        try:
+            return start()
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+    return start()
+
+
+def _while_running(outcomes, project, kill):
+    """The outcomes; `kill` is called as soon as two jobs are half done."""
+    import threading
+
+    def watch():
+        while len(list(project.glob("half-*"))) < 2:
+            time.sleep(0.05)
+        kill()
+
+    threading.Thread(target=watch, daemon=True).start()
+    yield from outcomes
+
+
+# proof
+
+
+def table(**numbers):
+    row = Row(
+        "old model",
+        "as it is",
+        3,
+        **(
+            {"accuracy": (0.8, 0.01), "nfr": (0.0, 0.0), "pfr": (0.0, 0.0), "as_old": (1.0, 0.0)}
+            | numbers
+        ),
+    )
+    return ResultTable("made-up", (row,), command="papermill nbs/bcwi.ipynb -p table cost")
+
+
+@pytest.mark.parametrize(
+    "made, word",
+    [
+        (table(), "same"), (table(accuracy=(0.8 + 1e-12, 0.01)), "same"), (table(accuracy=(0.801, 0.01)), "within rounding"), (table(accuracy=(0.81, 0.01)), "differs"),
+        (table(nfr=(float("nan"), 0.0)), "differs"), (ResultTable("made-up", ()), "differs"), (replace(table(), rows=(replace(table().rows[0], seeds=2),)), "differs"),
+        (replace(table(), rows=(replace(table().rows[0], setting="another"),)), "differs"), (replace(table(), rows=(replace(table().rows[0], setting="price 2"),)), "differs"),
+    ],
+)  # fmt: skip
+def test_tables_are_compared_number_by_number(made, word):
+    assert compare_tables("t", table(), made).word == word
+
+
+def test_rows_of_one_name_answer_for_one_each():
+    twice = replace(table(), rows=(table().rows[0], table(nfr=(0.1, 0.0)).rows[0]))
+    alike = replace(table(), rows=(table().rows[0], table().rows[0]))
+    assert [compare_tables("t", twice, made).word for made in (twice, alike, table())] == [
+        "same",
+        "differs",
+        "differs",
+    ]
+    assert (
+        compare_tables("t", twice, twice).numbers
+        == 2 * compare_tables("t", table(), table()).numbers
+    )
+
+
+def test_a_measured_number_in_a_setting_is_no_name():
+    kept, made, other = (
+        replace(table(), rows=(replace(table().rows[0], setting=words),))
+        for words in ("its old model: 87.11%", "its old model: 87.12%", "its new model: 87.11%")
+    )
+    assert (
+        compare_tables("t", kept, made).word == "same"
+        and compare_tables("t", kept, other).word == "differs"
+    )
+
+
+KEEPING = """
+from compatkit.experiments.result_tables import ResultTable, Row, keep_table
+from compatkit.experiments.runs import run_once
+assert from_results and keep_results
+value = VALUE
+row = Row("old model", "as it is", 3, (value, 0.01), (0.0, 0.0), (0.0, 0.0), (1.0, 0.0))
+keep_table(ResultTable("made-up", (row,), command="papermill nbs/bcwi.ipynb -p table cost"), "bcwi-pydoc-smoke-cost")
+"""
+
+
+@pytest.mark.parametrize(
+    "body, word",
+    [
+        (KEEPING.replace("VALUE", "0.8"), "same"), (KEEPING.replace("VALUE", "0.7"), "differs"), ("pass", "not checked"),
+        ('from compatkit.experiments.runs import run_once\nrun_once({"kind": "trained"}, lambda folder: {})', "not checked"),
+    ],
+)  # fmt: skip
+def test_a_kept_table_is_made_again_without_training(project, body, word):
+    kept = project / "results" / "tables" / "bcwi-pydoc-smoke-cost.json"
+    table().save(kept)
+    before = kept.read_bytes()
+    tables.source(body)
+    (found,) = verify()
+    assert found.word == word, found
+    assert kept.read_bytes() == before and not (project / "runs").exists()
+    if "run_once({" in body:
+        assert "COMPATKIT_COMPUTE=0 forbids" in found.detail
+    if word == "differs":
+        assert cli("--verify").returncode == 1
+
+
+def test_a_kept_table_that_is_none_differs(project):
+    (project / "results" / "tables" / "bcwi-pydoc-smoke-cost.json").write_text('{"rows": 1}')
+    (found,) = verify()
+    assert found.word == "differs" and "is not a kept table" in found.detail
+
+
+def test_a_falsified_table_of_this_repository_is_found_out(tmp_path, monkeypatch):
+    """The README's own example: no download, nothing trained."""
+    monkeypatch.chdir(ROOT)
+    name = "gated_fusion-pydoc-mini-a-main"
+    results = tmp_path / "results"
+    (results / "tables").mkdir(parents=True)
+    for entry in (ROOT / "results").iterdir():
+        if (entry / "record.json").is_file():
+            (results / entry.name).symlink_to(entry)
+    monkeypatch.setenv("COMPATKIT_RESULTS", str(results))
+    falsified = load_table(ROOT / "results" / "tables" / f"{name}.json")
+    rows = tuple(
+        replace(row, nfr=(row.nfr[0] + 0.01, row.nfr[1])) if row.method == "gated fusion" else row
+        for row in falsified.rows
+    )
+    replace(falsified, rows=rows).save(results / "tables" / f"{name}.json")
+    (found,) = verify([name])
+    assert found.word == "differs" and found.numbers > 80
+    kept, made = re.search(
+        r"^gated fusion, nfr\[0\]: kept (\S+), made (\S+)$", found.detail
+    ).groups()
+    assert float(kept) - float(made) == pytest.approx(
+        0.01, abs=1e-6
+    )  # the widest gap: every other number is nearer, or the same
+
+
+def test_kept_tables_are_written_for_papers_and_spreadsheets(project):
+    table().save(project / "results" / "tables" / "bcwi-pydoc-smoke-cost.json")
+    done = cli("--export", "out")
+    assert done.returncode == 0 and done.stdout == "4 files in out\n"
+    assert "old model,as it is,3,0.8" in (project / "out" / "bcwi-pydoc-smoke-cost.csv").read_text()
+    assert r"\begin{tabular}" in (project / "out" / "bcwi-pydoc-smoke-cost.tex").read_text()
+    assert "*not run*" in (project / "out" / "claims.md").read_text()
+
+
+def test_the_kept_runs_are_of_the_code_as_it_is():
+    """What trains has a part in a run's name: where it changes, the README's commands find other runs than those that it reports."""
+    from compatkit import distillation, gated_fusion, muscle, regularizers
+    from compatkit.language import adapters, models as language
+    from compatkit.training import loop as training
+
+    treatments = {
+        name: kind
+        for room in (distillation, gated_fusion, regularizers, training)
+        for name, kind in vars(room).items()
+        if isinstance(kind, type)
+    }
+    adapted = muscle.code_fingerprint(
+        *adapters.TRAINS, muscle.encode_examples, language.answer, language.score_choices
+    )[:16]
+    wrong, checked = [], set()
+    for file in sorted(ROOT.glob("results/*/record.json")):
+        run = json.loads(file.read_text(encoding="utf-8"))["configuration"]
+        if run["kind"] in ("fine_tune", "out_of_fold", "gated_fusion", "update"):
+            kind = treatments[(run["treatment"] or {"name": "Treatment"})["name"]]
+            treatment = kind.__new__(kind)  # the code is that of its class
+            if kind is training.WithOldModel:
+                treatment.treatment = distillation.FocalDistillation("kl")
+            now = training.training_code(training.Recipe(model=run["recipe"]["model"]), treatment)
+        elif run["kind"] == "task_adapter":
+            now = adapted
+        else:
+            continue
+        checked.add(
+            (
+                run["kind"],
+                run["recipe"].get("model"),
+                run.get("treatment") and run["treatment"]["name"],
+            )
+        )
+        wrong += [f"{file.parent.name} ({run['kind']}, {run.get('treatment')})"] * (
+            now != run["code"]
+        )
+    assert not wrong, (
+        f"{len(wrong)} kept runs are of other code, such as {wrong[0]}: run their tables again, or leave what trains as it was"
+    )
+    assert len(checked) > 10

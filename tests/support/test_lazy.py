@@ -1,0 +1,33 @@
+"""A wing offers the names of its rooms and loads a room only when it is asked."""
+
+import subprocess
+import sys
+
+import pytest
+
+from compatkit.support.lazy import names_of
+
+
+def test_a_name_comes_from_its_room():
+    load, listed, offered = names_of("json", {"decoder": ["JSONDecoder"]})
+    import json
+
+    assert load("JSONDecoder") is json.JSONDecoder
+    assert listed() == offered == ["JSONDecoder"]
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    load, _, _ = names_of("json", {"decoder": ["JSONDecoder"]})
+    with pytest.raises(AttributeError, match="module 'json' has no attribute 'nothing'"):
+        load("nothing")
+
+
+def test_the_wings_give_what_they_promise_and_load_no_torch_for_a_light_room():
+    code = (
+        "import sys, compatkit.compare, compatkit.training.tasks; print('torch' in sys.modules);"
+        "from compatkit.training import fine_tune, predict, Treatment;"
+        "from compatkit.compare import compare; from compatkit.fisher import fisher_diagonal;"
+        "import compatkit.compare.report as report; print(compare is report.compare)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
