@@ -827,7 +827,7 @@ def _parts():
     from jinja2 import Environment, StrictUndefined
 
     text = {
-        kind: (files("compatkit") / f"page.{kind}").read_text(encoding="utf-8")
+        kind: (files("compatkit.compare") / f"page.{kind}").read_text(encoding="utf-8")
         for kind in ("html", "css", "js")
     }
     environment = Environment(

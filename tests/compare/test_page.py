@@ -647,7 +647,7 @@ def test_the_same_input_gives_the_same_page():
     )
     run = lambda seed: subprocess.run(
         [sys.executable, "-c", code],
-        cwd=ROOT / "tests",
+        cwd=ROOT / "tests" / "compare",
         capture_output=True,
         check=True,
         env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
@@ -659,7 +659,7 @@ def test_the_same_input_gives_the_same_page():
 
 
 def palettes():
-    style = (files("compatkit") / "page.css").read_text(encoding="utf-8")
+    style = (files("compatkit.compare") / "page.css").read_text(encoding="utf-8")
     found = [
         dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block))
         for block in re.findall(r":root \{(.*?)\}", style, re.S)
