@@ -643,7 +643,7 @@ def test_the_page_names_nothing_outside_itself():
 
 def test_the_same_input_gives_the_same_page():
     code = (
-        "import sys; from test_page import *; sys.stdout.write(render(summary_of(), rows_of(50)))"
+        "import sys; sys.path.insert(0, '..'); from test_page import *; sys.stdout.write(render(summary_of(), rows_of(50)))"
     )
     run = lambda seed: subprocess.run(
         [sys.executable, "-c", code],
