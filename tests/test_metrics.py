@@ -288,10 +288,10 @@ def test_intervals_stay_inside_and_hold_the_value():
             value, (low, high) = getattr(counts, name), counts.interval(name)
             if isnan(value):
                 assert isnan(low) and isnan(high)
-            elif name != "relative_nfr":
+            elif MEASURES[name].kind == "share":
                 assert 0 <= low <= value <= high <= 1
             else:
-                assert 0 <= low <= high
+                assert (-1 if MEASURES[name].kind == "points" else 0) <= low <= high
 
 
 def test_no_errors_means_nothing_is_known_about_their_kinds():
@@ -324,8 +324,9 @@ def test_wrong_names_and_levels_are_refused():
 
 def test_html_shows_every_measure():
     shown = FlipCounts(60, 4, 10, 20, 6)._repr_html_()
-    assert shown.count("<tr>") == len(MEASURES) + 2 and "0.0400" in shown and "McNemar" in shown
-    assert "nan" in FlipCounts(0, 0, 0, 0, 0)._repr_html_()
+    assert shown.count("<tr>") == len(MEASURES) + 2 and "4.00 %" in shown and "McNemar" in shown
+    empty = FlipCounts(0, 0, 0, 0, 0)._repr_html_()
+    assert "–" in empty and "nan<" not in empty
 
 
 # -- graded answers, treatments -------------------------------------------------------------------

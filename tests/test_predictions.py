@@ -19,6 +19,7 @@ from compatkit.predictions import (
     mean_logits,
     over_classes,
     softmax,
+    with_labels,
 )
 
 ENDINGS = [".parquet", ".csv", ".jsonl"]
@@ -703,3 +704,19 @@ def test_importing_needs_no_heavy_library():
         ).stdout.strip()
         == "[]"
     )
+
+
+def test_labels_are_joined_by_id():
+    whole = Predictions(
+        [f"e{i}" for i in range(9)], label=[i % 3 for i in range(9)], prediction=[0] * 9
+    )
+    shared = whole.replace(label=None)
+    shuffled = whole.select(list(reversed(whole.id)))
+    assert list(with_labels(shared, shuffled).correct) == list(whole.correct)
+    labels = {str(key): int(label) for key, label in zip(whole.id, whole.label)}
+    assert list(with_labels(shared, labels).label) == list(whole.label)
+    del labels["e7"]
+    with pytest.raises(ValueError, match="1 ids have no label, among them .*e7"):
+        with_labels(shared, labels)
+    with pytest.raises(ValueError, match="carry no labels"):
+        with_labels(shared, shared)

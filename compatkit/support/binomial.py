@@ -94,10 +94,14 @@ def share_for(
     n,  # trials
     alpha,  # between 0 and 1
 ):
-    """The share at which k or more hits have probability alpha: the lower Clopper-Pearson bound. Raises ValueError for impossible counts."""
+    """The share at which k or more hits have probability alpha: the lower Clopper-Pearson bound.
+
+    Raises ValueError for impossible counts.
+    """
     if not (1 <= k <= n and 0 < alpha < 1):
         raise ValueError(
-            f"{k} hits among {n} at {alpha}: hits must lie between 1 and the trials, the probability between 0 and 1"
+            f"{k} hits among {n} at {alpha}: hits must lie between 1 and the trials, the "
+            "probability between 0 and 1"
         )
     low, high, p = 0.0, 1.0, k / (n + 1)
     for _ in range(200):

@@ -14,7 +14,9 @@ def names_of(
     package: str,  # the wing's `__name__`
     rooms: Mapping[str, Sequence[str]],  # room → names that the wing offers as its own
 ) -> tuple[Callable, Callable, list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a wing; AttributeError for a name it does not have."""
+    """`__getattr__`, `__dir__` and `__all__` of a wing; AttributeError for a name it does not
+    have.
+    """
     home = {name: room for room, names in rooms.items() for name in names}
 
     def load(name: str) -> object:

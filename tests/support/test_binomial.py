@@ -1,4 +1,6 @@
-"""Binomial tails and bounds: scipy's values over a wide range, identities, and impossible counts."""
+"""Binomial tails and bounds: scipy's values over a wide range, identities, and impossible
+counts.
+"""
 
 import math
 

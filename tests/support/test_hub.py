@@ -1,5 +1,6 @@
-"""The room `hub`: the cache is used first, the hub is asked once at most, and what cannot be had is said at once."""
+"""The room `hub`: the cache first, the hub asked once at most, what cannot be had said at once."""
 
+import errno
 import json
 import os
 import socket
@@ -10,9 +11,12 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
+from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RevisionNotFoundError
 
 import compatkit.support.hub
+from compatkit.support import hub
 from compatkit.support.hub import MODEL_FILES, reachable
 
 ROOT = Path(compatkit.support.hub.__file__).resolve().parents[2]
@@ -45,11 +49,14 @@ for request in json.load(sys.stdin):
     try:
         answer = {"folder": str(repository(**request))}
     except Exception as error:
-        kinds = {"missing": isinstance(error, FileNotFoundError), "value": isinstance(error, ValueError)}
+        kinds = {
+            "missing": isinstance(error, FileNotFoundError),
+            "value": isinstance(error, ValueError),
+        }
         answer = {"error": type(error).__name__, "message": str(error)} | kinds
     answers.append(answer | {"connections": len(begun)})
 json.dump(answers, sys.stdout)
-"""  # huggingface_hub reads its variables when it is imported: each test asks from a process of its own
+"""  # huggingface_hub reads its variables on import: each test asks from a process of its own
 
 
 def ask(home, *requests, **variables):
@@ -88,7 +95,7 @@ def fill(home, name, files, kind="model", revision="main"):
 MODEL = {"config.json": b"{}", "model.safetensors": b"weights", "vocab.txt": b"a"}
 
 
-# --- what lies on this machine -----------------------------------------------------------------------------------------
+# --- what lies on this machine ---------------------------------------------
 
 
 def test_what_is_in_the_cache_is_found_without_asking_anybody(tmp_path):
@@ -147,7 +154,7 @@ def test_another_part_of_a_repository_is_not_taken_for_the_one_that_is_asked(tmp
     assert answer.get("missing") and "org/glue" in answer["message"], answer
 
 
-# --- what cannot be had ------------------------------------------------------------------------------------------------
+# --- what cannot be had ---------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -182,7 +189,7 @@ def test_an_impossible_id_is_named(tmp_path):
         assert answer["connections"] == 0
 
 
-# --- what a hub answers: a small one on this machine --------------------------------------------------------------------
+# --- what a hub answers: a small one on this machine ---------------------------------------------
 
 SERVED = MODEL | {
     "pytorch_model.bin": b"a pickle",
@@ -192,7 +199,7 @@ SERVED = MODEL | {
 
 
 class Hub(BaseHTTPRequestHandler):
-    """The few addresses of the hub that a download needs. org/down is broken, anything but org/model is unknown."""
+    """The few addresses that a download needs; org/down is broken, all but org/model unknown."""
 
     protocol_version = "HTTP/1.1"
 
@@ -291,7 +298,7 @@ def test_a_proxy_that_does_not_let_through_is_named(tmp_path):
             ), answer
 
 
-# --- is anybody there? --------------------------------------------------------------------------------------------------
+# --- is anybody there? ---------------------------------------------
 
 
 @pytest.fixture
@@ -349,3 +356,46 @@ def test_only_files_without_code_belong_to_a_model():
         ".model",
         ".safetensors",
     }
+
+
+def refused_by(monkeypatch, error):
+    """The hub answers, and with this error."""
+    monkeypatch.setattr(hub, "reachable", lambda timeout=3.0: True)
+
+    def snapshot(local_files_only=False, **asked):
+        if local_files_only:
+            raise LocalEntryNotFoundError("nothing here")
+        raise error
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+
+
+def answer(status):
+    return httpx.Response(status, request=httpx.Request("GET", "https://huggingface.co"))
+
+
+def test_a_gated_repository_says_how_to_get_in(monkeypatch):
+    refused_by(monkeypatch, GatedRepoError("gated", response=answer(403)))
+    with pytest.raises(FileNotFoundError, match="'a/b' is gated: accept its terms.*HF_TOKEN"):
+        hub.repository("a/b")
+
+
+def test_a_revision_that_is_gone_is_named(monkeypatch):
+    refused_by(monkeypatch, RevisionNotFoundError("gone", response=answer(404)))
+    with pytest.raises(FileNotFoundError, match="'a/b' has no revision 'refs/pr/4' any more"):
+        hub.repository("a/b", revision="refs/pr/4")
+
+
+def test_a_full_disk_is_named(monkeypatch):
+    refused_by(monkeypatch, OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(OSError, match="disk is full while 'a/b' is fetched.*HF_HOME"):
+        hub.repository("a/b")
+
+
+def test_a_bin_is_whole_with_its_configuration_alone(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    assert not hub._whole(tmp_path, hub.PICKLED_MODEL_FILES)
+    (tmp_path / "pytorch_model-00001-of-00002.bin").write_text("")
+    assert hub._whole(tmp_path, hub.PICKLED_MODEL_FILES) and not hub._whole(
+        tmp_path, hub.MODEL_FILES
+    )

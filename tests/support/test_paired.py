@@ -1,0 +1,109 @@
+"""The interval against its definition, print and simulation; never against the test beside it."""
+
+from math import sqrt
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from compatkit.support.paired import gain_interval, mcnemar, tango_interval
+
+
+def likeliest(b, c, n, gain):
+    """The rate of negative flips of the largest likelihood with a fixed difference, by search."""
+
+    def cost(q):
+        rest = (n - b - c) * np.log1p(-2 * q - gain)
+        return -(b * np.log(q) + c * np.log(q + gain) + rest)
+
+    low, high = max(0, -gain) + 1e-12, (1 - gain) / 2 - 1e-12
+    return optimize.minimize_scalar(
+        cost, bounds=(low, high), method="bounded", options={"xatol": 1e-12}
+    ).x
+
+
+@pytest.mark.parametrize(
+    "b, c, n", [(7, 1, 21), (20, 60, 1000), (3, 3, 50), (40, 2, 100), (1, 1, 10_000)]
+)
+def test_the_ends_are_where_the_score_test_begins_to_refuse(b, c, n):
+    for end in tango_interval(b, c, n):
+        rate = likeliest(b, c, n, end)
+        score = (c - b - n * end) / sqrt(n * (2 * rate + end * (1 - end)))
+        assert abs(score) == pytest.approx(1.959964, abs=2e-4)
+
+
+def test_a_published_interval():
+    # airway hyper-responsiveness of 21 children; Fagerland et al. 2014 print -.517 to -.026
+    assert tango_interval(7, 1, 21) == pytest.approx((-0.517, -0.026), abs=5e-4)
+
+
+def test_ends_are_ordered_and_within_bounds():
+    for n in (1, 2, 5, 13):
+        for b in range(n + 1):
+            for c in range(n + 1 - b):
+                low, high = tango_interval(b, c, n)
+                assert -1 <= low <= (c - b) / n <= high <= 1 and low < high
+                assert tango_interval(c, b, n) == pytest.approx((-high, -low), abs=1e-12)
+
+
+def test_higher_levels_are_wider_and_large_samples_narrow():
+    assert tango_interval(20, 60, 1000, 0.99)[0] < tango_interval(20, 60, 1000)[0]
+    low, high = tango_interval(200_000, 300_000, 10**7)
+    wald = 1.959964 * sqrt((500_000 - 1e5**2 / 1e7) / 1e14)
+    assert (low, high) == pytest.approx((0.01 - wald, 0.01 + wald), rel=1e-3)
+
+
+def test_coverage_by_simulation():
+    draw = np.random.default_rng(0)
+    for n, negative, positive in [(30, 0.1, 0.1), (200, 0.02, 0.05), (1000, 0.03, 0.06)]:
+        drawn = draw.multinomial(n, [negative, positive, 1 - negative - positive], 800)
+        ends = {(b, c): tango_interval(b, c, n) for b, c, _ in drawn.tolist()}
+        held = np.mean(
+            [ends[b, c][0] <= positive - negative <= ends[b, c][1] for b, c, _ in drawn.tolist()]
+        )
+        assert held > 0.93
+
+
+@pytest.mark.parametrize(
+    "wrong", [(-1, 0, 5), (3, 3, 5), (0, 0, 0), (1, 1, 5, 1.0), (1, 1, 5, 0.0)]
+)
+def test_impossible_counts(wrong):
+    with pytest.raises(ValueError, match="counts must be at least 0 and fit into the examples"):
+        tango_interval(*wrong)
+
+
+# --- the test beside it ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0.8, 0.9, 0.95, 0.99, 0.999])
+def test_interval_and_test_never_contradict_each_other(level):
+    for n in (12, 60):
+        for b in range(n + 1):
+            for c in range(n + 1 - b):
+                low, high = gain_interval(b, c, n, level)
+                assert (low > 0 or high < 0) == (mcnemar(b, c) <= 1 - level), (b, c, n)
+
+
+def test_the_exact_test_is_the_more_cautious_one():
+    """Else an interval could hold 0 although the test refuses it."""
+    for level in (0.8, 0.9, 0.95, 0.99, 0.999):
+        z = stats.norm.isf((1 - level) / 2)
+        for flips in (*range(1, 200), 500, 1000, 5000):
+            positive = np.arange(flips // 2 + 1, flips + 1)
+            exact = 2 * stats.binom.sf(positive - 1, flips, 0.5)
+            score = (2 * positive - flips) / np.sqrt(flips)
+            assert not ((exact <= 1 - level) & (score <= z)).any()
+
+
+def test_the_example_of_the_issue():
+    """42 and 60 flips among 1,027: Tango's interval excluded 0, and the exact p was above .05."""
+    b, c, n = 60, 41, 1050
+    assert tango_interval(b, c, n)[1] > -0.01
+    low, high = gain_interval(b, c, n)
+    assert (high < 0) == (mcnemar(b, c) <= 0.05)
+
+
+@pytest.mark.parametrize("b, c", [(0, 0), (3, 3), (1, 5), (60, 40), (0, 30)])
+def test_mcnemar_is_scipys(b, c):
+    expected = stats.binomtest(b, b + c).pvalue if b + c else 1.0
+    assert mcnemar(b, c) == pytest.approx(expected)
