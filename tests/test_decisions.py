@@ -256,6 +256,22 @@ def test_a_label_that_no_model_knows_is_a_right_answer_of_none():
     )
 
 
+@pytest.mark.parametrize("change", [str.upper, lambda name: name + " "])
+def test_a_price_is_not_chosen_by_labels_that_no_model_knows(change):
+    """Whoever is never right never flips: such labels would certify anything."""
+    names, draw = np.array(["fig", "pear"]), np.random.default_rng(0)
+    label, ids = draw.integers(0, 2, 500), np.arange(500)
+    logits = draw.normal(size=(500, 2)) + 2 * np.eye(2)[label]
+    old = Predictions(ids, [change(name) for name in names[label].tolist()], names[label])
+    new = Predictions(ids, logits=logits, classes=names)
+    with pytest.raises(
+        ValueError, match=f"500 labels are no class .*{change('fig')!r} .like 'fig'"
+    ):
+        choose_price(old, new, None, 0.05)
+    with pytest.raises(ValueError, match="labels are no class"):
+        choose_dial(old, {"new": new.replace(label=old.label)}, None, 0.05)
+
+
 @pytest.mark.parametrize(
     "label, old, logits, complaint",
     [
@@ -359,7 +375,7 @@ def test_fitting_on_a_labelled_part_by_id():
         calibrate(new, {"nobody": 1})
     with pytest.raises(ValueError, match="needs `label`"):
         calibrate(bare_new)
-    with pytest.raises(ValueError, match=r"labels \['quince'\] are no class"):
+    with pytest.raises(ValueError, match="1 labels are no class of the models: 'quince'"):
         calibrate(Predictions(["a"], ["quince"], logits=[[0.0, 1.0]], classes=["fig", "pear"]))
 
 

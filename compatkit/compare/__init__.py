@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from ..support.lazy import names_of
 
 if TYPE_CHECKING:
+    from .pull_requests import gate
     from .report import compare
 
-__getattr__, __dir__, __all__ = names_of(__name__, {"report": ("compare",)})
+__getattr__, __dir__, __all__ = names_of(
+    __name__, {"report": ("compare",), "pull_requests": ("gate",)}
+)

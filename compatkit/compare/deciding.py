@@ -48,8 +48,8 @@ from compatkit.predictions import (
     log_probability,
     log_softmax,
     over_classes,
+    with_labels,
 )
-from ..experiments.runs import with_labels
 from .sources import KNOWN
 
 # %% ../../nbs/compare/deciding.ipynb #9a1a3c89

@@ -15,11 +15,16 @@ from pathlib import Path
 import numpy as np
 
 # %% ../../nbs/compare/pair.ipynb #ac94aa1b
+from ..metrics import Sureness
 from .joins import Rows, by_block, match_rows, picked
-from ..predictions import ENDINGS, WHOLE, Predictions, few, found
-from .lm_eval import holds_samples, join_samples, read_samples
+from ..predictions import ENDINGS, WHOLE, Predictions, few, found, log_probability
+from .hub_datasets import is_dataset, names_hub, read_dataset
+from .logs import Wanted
+from .readers import read_logs, reader_of
+from .repeats import Counts, by_example, examples_of, read_columns_of, repeated
 from compatkit.compare.sources import (
     KNOWN,
+    Source,
     has_column,
     numbered,
     predictions_source,
@@ -45,8 +50,13 @@ class Pair:
         None  # (N,) the larger the better; nan where a task has answers only
     )
     new_score: np.ndarray | None = None  # (N,) likewise
+    old_sureness: Sureness | None = None  # of the old model's probabilities, where they are known
+    new_sureness: Sureness | None = None  # likewise
     columns: dict = field(default_factory=dict)  # name -> (N,) numbers, truth values or text
     task: np.ndarray | None = None  # (N,) text
+    repeats: Counts | None = (
+        None  # how many repeats of each example were right; None for one answer
+    )
     left_out: dict = field(default_factory=lambda: {"old only": 0, "new only": 0})
     notes: tuple = ()  # sentences that the reader must know
     details: Callable | None = None  # positions -> a dictionary each: id, texts, further columns
@@ -437,6 +447,53 @@ def _details(old, new, rows, apart):
 
     return details
 
+# %% ../../nbs/compare/pair.ipynb #4b7b6422
+_MOST_NUMBERS = 1 << 26  # of a matrix of logits; beyond, it is not read
+
+
+def _matrix_of(source: Source) -> tuple[np.ndarray, tuple | None] | None:
+    """Logits (N, C) of a source and the names of the columns; None where it has none, or too many."""
+    import polars as pl
+
+    if source.logits is not None:
+        return np.asarray(source.logits), source.classes
+    for prefix, name in (("logit_", "logits"), ("prob_", "probabilities")):
+        wide = [column for column in source.schema if column.startswith(prefix)]
+        if wide:
+            frame = source.collect(
+                source.read(wide).select(pl.all().cast(pl.Float64, strict=False))
+            )
+            matrix, classes = (
+                frame.to_numpy(),
+                tuple(column.removeprefix(prefix) for column in wide),
+            )
+        elif name in source.schema and isinstance(source.schema[name], (pl.List, pl.Array)):
+            matrix, classes = (
+                np.array(source.column(name).to_list(), dtype=np.float64),
+                source.classes,
+            )
+        else:
+            continue
+        if matrix.ndim != 2 or matrix.size > _MOST_NUMBERS or not np.isfinite(matrix).all():
+            return None
+        return (log_probability(matrix) if name == "probabilities" else matrix), classes
+    return None
+
+
+def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> dict:
+    """old_sureness and new_sureness for a Pair; empty where a side has no probabilities, or there are no labels."""
+    matrices = [_matrix_of(source) for source in (old, new)] if answers else [None]
+    if any(matrix is None for matrix in matrices):
+        return {}
+    made = {}
+    for side, (logits, classes), own in zip(("old", "new"), matrices, (rows.old, rows.new)):
+        names = [str(name) for name in (classes or range(logits.shape[1]))]
+        place = {name: column for column, name in enumerate(names)}
+        column = np.array([place.get(str(answer), -1) for answer in answers["answers"]])
+        taken = logits if own is None else logits[own]
+        made[f"{side}_sureness"] = Sureness.of(taken, column[answers["label"]])
+    return made
+
 # %% ../../nbs/compare/pair.ipynb #a6e17554
 def _joined(old, new, on_missing, columns=None, names=None):
     """The Pair of two sources."""
@@ -449,38 +506,52 @@ def _joined(old, new, on_missing, columns=None, names=None):
         raise ValueError(f"{old.name}, {new.name}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _pair(old, new, on_missing, columns, names):
+def _nothing_to_compare(old: Source, new: Source) -> ValueError:
+    """The error for files without answers to judge and without scores."""
+    absent = (
+        "label" if all("prediction" in source.schema for source in (old, new)) else "prediction"
+    )
+    held = "; ".join(f"{source.name}: {found(source.schema, absent)}" for source in (old, new))
+    return ValueError(
+        "there is nothing to compare: needed are the column `prediction` in both and `label` in one of them, "
+        f"or `score` in both ({held})"
+    )
+
+
+def _left_out(old: Source, new: Source, left_out: dict) -> list[str]:
+    """A sentence about examples that only one side has."""
+    if not any(left_out.values()):
+        return []
+    return [
+        f"Only the examples that both have are compared: {left_out['old only']:,} only in {old.name} and "
+        f"{left_out['new only']:,} only in {new.name} are left out."
+    ]
+
+
+def _pair(old: Source, new: Source, on_missing: str, columns: list | None, names: tuple) -> Pair:
+    """The Pair of two sources."""
+    before, old, new = old, repeated(old), repeated(new)
     rows = match_rows(old, new, on_missing)
     answers, notes = _answers(old, new, rows)
     scores = _scores(old, new, rows)
     if not (answers or scores):
-        absent = (
-            "label" if all("prediction" in source.schema for source in (old, new)) else "prediction"
-        )
-        held = "; ".join(f"{source.name}: {found(source.schema, absent)}" for source in (old, new))
-        raise ValueError(
-            f"there is nothing to compare: needed are the column `prediction` in both and `label` in one of them, "
-            f"or `score` in both ({held})"
-        )
-    further = _columns(old, new, rows, columns)
-    if any(rows.left_out.values()):
-        notes.insert(
-            0,
-            f"Only the examples that both have are compared: {rows.left_out['old only']:,} only in {old.name} and "
-            f"{rows.left_out['new only']:,} only in {new.name} are left out.",
-        )
+        raise _nothing_to_compare(old, new)
+    example = examples_of(old, before, rows.old)
+    further = _columns(old, new, rows, read_columns_of(columns, example))
     lost = set(new.classes or ()) ^ set(old.classes or ()) if old.classes and new.classes else ()
     if lost:
         notes.append(f"Only one of the two knows the classes {few(sorted(lost))}.")
-    return Pair(
+    pair = Pair(
         *names,
         **answers,
         **scores,
+        **(_sureness(old, new, rows, answers) if example is None else {}),
         columns=further,
         left_out=rows.left_out,
-        notes=tuple(notes),
+        notes=(*_left_out(old, new, rows.left_out), *notes),
         details=_details(old, new, rows, further),
     )
+    return by_example(pair, example)
 
 
 def _check_on_missing(on_missing):
@@ -495,6 +566,8 @@ def read_pair(
     rename=None,  # column name in the files -> name here, such as {"y_pred": "prediction", "key": "id"}
     label=None,  # the column with the right answers; the same as {label: "label"} in `rename`
     columns=None,  # further columns to load, a list of names; by default all but free text
+    wanted: Wanted = Wanted(),  # the choice where a log holds several tasks, scorers, metrics
+    sides=("", ""),  # the models to compare, where each log holds several
 ):
     """Reads two files of answers and joins them by id. Raises FileNotFoundError, and ValueError naming what does not fit."""
     _check_on_missing(on_missing)
@@ -506,8 +579,9 @@ def read_pair(
         if not path.exists():
             raise FileNotFoundError(f"there is no file or folder {path}")
     names = _names(*paths)
-    if any(map(holds_samples, paths)):
-        return _of_samples(*paths, on_missing, columns, names)
+    if any(map(reader_of, paths)):
+        names = sides if all(sides) else names
+        return _of_logs(read_logs(*paths, on_missing, wanted, sides), columns, names)
     shown = [
         f"{name}{path.suffix}" if "/" in name else path.name for name, path in zip(names, paths)
     ]
@@ -558,10 +632,13 @@ def read_columns(
     label=None,  # name of the column with the right answers; by default `label`
     id="id",  # name of the column with the ids; without a column `id`, rows are numbered
     columns=None,  # further columns to load, a list of names; by default all but free text
+    split="",  # of a data set with several
 ):
-    """The Pair of two columns of one file. Raises FileNotFoundError, and ValueError naming what does not fit."""
+    """The Pair of two columns of one file or data set. Raises FileNotFoundError, and ValueError naming what does not fit."""
     path = Path(path)
-    table = read_table(path, {id: "id", label or "label": "label"})
+    names = {id: "id", label or "label": "label"}
+    dataset = is_dataset(path) or names_hub(path)
+    table = read_dataset(path, names, split) if dataset else read_table(path, names)
     asked = (
         {old: old, new: new}
         | ({label: "label"} if label else {})
@@ -603,9 +680,9 @@ def _one_of_two(table, own, other):
     return renamed(table, names | question | {"prediction": own})
 
 # %% ../../nbs/compare/pair.ipynb #e4717f4a
-def _of_samples(old, new, on_missing, wanted, names):
-    """The Pair of two runs of the harness."""
-    fields = join_samples(read_samples(old), read_samples(new), on_missing)
-    return Pair(
-        *names, **fields | {"columns": _chosen(fields["columns"], wanted, " or ".join(names))}
-    )
+def _of_logs(fields, wanted, names):
+    """The Pair of two logs, from what their reader joined."""
+    example, columns = fields.pop("example", None), fields.pop("columns")
+    wanted = read_columns_of(wanted, example)
+    pair = Pair(*names, **fields, columns=_chosen(columns, wanted, " or ".join(names)))
+    return by_example(pair, example)

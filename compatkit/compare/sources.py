@@ -49,6 +49,7 @@ class Source:
     width: int | None = None  # columns of logits, where the answers come from logits
     cells: bool = False  # a csv: nothing says whether 1 is a number or a text
     kept: dict = field(default_factory=dict)  # columns that were read already
+    logits: np.ndarray | None = None  # (N, C), where they are in memory
 
     @property
     def further(self):
@@ -232,7 +233,8 @@ def predictions_source(
     } | predictions.columns
     width = None if predictions.logits is None else predictions.logits.shape[1]
     lists = {key: values.tolist() for key, values in fields.items() if values is not None}
-    return _of_lists(name, lists, predictions.classes, width)
+    source = _of_lists(name, lists, predictions.classes, width)
+    return replace(source, logits=predictions.logits)
 
 # %% ../../nbs/compare/sources.ipynb #bcf1773f
 def read_table(

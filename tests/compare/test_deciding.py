@@ -555,7 +555,7 @@ def test_only_the_old_model_qualifies_for_the_command(tmp_path):
         ((), 2, "give --calibration and --max-nfr; to apply a kept rule, --rule alone"),
         (("--rule", "rule.json", "--max-nfr", "3%"), 2, "give --calibration"),
         (("--rule", "labels.csv"), 2, "is no JSON"),
-        (("--rule", "decided.csv"), 2, "choose another name"),
+        (("--rule", "decided.csv"), 2, "give what is written another name"),
     ],
 )
 def test_the_command_says_what_is_wrong_in_one_line(tmp_path, options, status, complaint):

@@ -18,9 +18,7 @@ import pytest
 from browser import READABLE, complaints, contrast, luminance, requests, screen, script
 
 from compatkit.compare.page import (
-    EXPLANATIONS,
     QUADRANTS,
-    SCORE_EXPLANATIONS,
     SHOWN_AT_MOST,
     Measured,
     Scale,
@@ -28,6 +26,7 @@ from compatkit.compare.page import (
     _percent,
     render,
 )
+from compatkit.metrics import MEASURES, MODEL_MEASURES, SCORE_MEASURES
 
 ROOT = Path(__file__).resolve().parents[2]
 THIN = "\u202f"
@@ -199,8 +198,8 @@ def island(page):
 def test_a_whole_summary_fills_every_section():
     page = Reader(render(summary_of(overall=OVERALL | {"scores": SCORED}), rows_of(40)))
     assert page.parts() == [
-        "verdict",
         "gate",
+        "verdict",
         "quadrants",
         "measures",
         "scores",
@@ -220,7 +219,7 @@ def test_a_whole_summary_fills_every_section():
         "Of 140 answers that were right, 10 are now wrong; of 60 that were wrong, 30 are now right.",
     ):
         assert words in page.text
-    for known in [*EXPLANATIONS.values(), *SCORE_EXPLANATIONS.values()]:
+    for known in [*MEASURES.values(), *SCORE_MEASURES.values()]:
         assert f"{known.name}{known.explanation}" in page.text
 
 
@@ -405,7 +404,7 @@ def test_tables_are_bounded_and_say_so():
 def test_units_of_the_gate_are_those_of_its_measures():
     conditions = [
         {"name": name, "limit": 0.5, "value": 0.25, "bound": None, "status": "holds"}
-        for name in ("max_nfr_upper", "min_accuracy_gain", "min_mean_difference", "novel")
+        for name in ("max_nfr", "min_accuracy_gain", "min_mean_difference", "novel")
     ]
     text = Reader(render({"gate": {"status": "holds", "conditions": conditions}}, [])).text
     for words in (
@@ -642,9 +641,7 @@ def test_the_page_names_nothing_outside_itself():
 
 
 def test_the_same_input_gives_the_same_page():
-    code = (
-        "import sys; sys.path.insert(0, '..'); from test_page import *; sys.stdout.write(render(summary_of(), rows_of(50)))"
-    )
+    code = "import sys; sys.path.insert(0, '..'); from test_page import *; sys.stdout.write(render(summary_of(), rows_of(50)))"
     run = lambda seed: subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT / "tests" / "compare",

@@ -249,7 +249,7 @@ def test_what_everybody_sees(show):
         "max_nfr",
         "NFR",
         "95 % interval",
-        "Slices by negative flips",
+        "Slices by evidence",
         "kind",
         "300",
     ):
@@ -273,8 +273,8 @@ def test_markdown_is_short():
 def test_undefined_values_are_dashes():
     old = Predictions(["a", "b"], ["x", "x"], ["x", "x"])
     shown = str(compare(old, old))
-    assert re.search(r"relative NFR +- +- ", shown) and "None" not in shown
-    assert "mean regression" in str(compare(*[Predictions(["a"], score=[1.0])] * 2))
+    assert re.search(r"Relative NFR +– +2 examples", shown) and "None" not in shown
+    assert "Mean fall" in str(compare(*[Predictions(["a"], score=[1.0])] * 2))
 
 
 def test_hostile_text_from_everywhere():
@@ -303,7 +303,7 @@ def test_hostile_text_from_everywhere():
         and "\x1b" not in markdown
     )
     tables = [line for line in markdown.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in tables} <= {5, 7}
+    assert {line.count("|") for line in tables} <= {5, 6, 7}
     html = found._repr_html_()
     assert "<img" not in html and "</script>" not in html
     assert "<img" not in found.to_html() and found.to_html().count(
@@ -334,7 +334,7 @@ def test_the_page_and_the_csv_beside_it(tmp_path):
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ValueError, match="there is no folder"):
         compare(*sides()).save_html(tmp_path / "no" / "report.html")
 
 
@@ -377,9 +377,13 @@ def test_versions_against_pairs():
     assert found.to_dict()["nfr"][0][1] == counts_of(old, new) and set(found.to_dict()) == {
         "versions",
         "examples",
+        "notes",
         "accuracy",
         "nfr",
+        "nfr_interval",
         "accuracy_gain",
+        "gate",
+        "updates",
     }
 
 
@@ -399,7 +403,9 @@ def test_versions_in_other_orders_and_with_missing_examples():
         [old, new.select(new.id[3:]), third.select(third.id[:-4])], on_missing="drop"
     )
     expected = compare_versions([side.select(side.id[3:-4]) for side in (old, new, third)])
-    assert few.to_dict() == expected.to_dict() and few.examples == 293
+    whole = few.to_dict()
+    assert "293 examples that all 3 versions have" in whole.pop("notes")[-1] and few.examples == 293
+    assert whole == {name: part for name, part in expected.to_dict().items() if name != "notes"}
 
 
 def test_folders_of_samples(tmp_path):
@@ -429,7 +435,17 @@ def test_versions_of_scores():
         and found.nfr[0, 1] == (new.score < old.score).mean()
         and found.gain[0, 1] == pytest.approx((new.score - old.score).mean())
     )
-    assert set(found.to_dict()) == {"versions", "examples", "mean_score", "nfr", "mean_difference"}
+    assert set(found.to_dict()) == {
+        "versions",
+        "examples",
+        "notes",
+        "mean_score",
+        "nfr",
+        "nfr_interval",
+        "mean_difference",
+        "gate",
+        "updates",
+    }
 
 
 @pytest.mark.parametrize("make, message", [

@@ -94,7 +94,9 @@ def test_values_can_be_read_on_their_shade(share):
 
 def test_versions_show_themselves(tmp_path):
     found = matrix([HOSTILE, "b", "$x$ and $y$"])
-    for shown in (found.to_markdown(), found._repr_html_(), found.to_html()):
+    page = found.to_html()
+    assert "<img" not in page and "\x1b" not in page and page.count("<script") == 2
+    for shown in (found.to_markdown(), found._repr_html_()):
         assert (
             "NFR of replacing" in shown
             and "<img" not in shown

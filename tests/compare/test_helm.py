@@ -1,0 +1,78 @@
+"""Run folders of HELM: a metric of every instance, and folders with something missing."""
+
+import json
+
+import pytest
+
+from compatkit.compare.helm import holds, read
+from compatkit.compare.logs import Key, Wanted
+
+
+def written(folder, values, metrics=("exact_match", "f1_score"), states=True, broken=()):
+    folder.mkdir(exist_ok=True)
+    stats = [
+        {
+            "instance_id": f"id{n}",
+            "train_trial_index": 0,
+            "stats": [{"name": {"name": name, "split": "test"}, "mean": value} for name in metrics],
+        }
+        for n, value in enumerate(values)
+    ]
+    stats.append(stats[0] | {"perturbation": {"name": "typos"}})
+    (folder / "per_instance_stats.json").write_text(json.dumps(stats))
+    if states:
+        rows = [
+            {
+                "instance": {
+                    "id": f"id{n}",
+                    "input": {"text": f"{n}"},
+                    "references": [
+                        {"output": {"text": "yes"}, "tags": ["correct"]},
+                        {"output": {"text": "no"}, "tags": []},
+                    ],
+                },
+                "train_trial_index": 0,
+                "result": {"success": n not in broken, "completions": [{"text": " yes"}]},
+            }
+            for n in range(len(values))
+        ]
+        (folder / "scenario_state.json").write_text(json.dumps({"request_states": rows}))
+    (folder / "run_spec.json").write_text(
+        json.dumps({"name": "boolq:model=a_b,data_augmentation=c"})
+    )
+    return folder
+
+
+def test_instances_with_what_was_asked(tmp_path):
+    run = written(tmp_path / "run", [1.0, 0.0, 1.0], broken=(2,))
+    assert holds(run, b"") and not holds(tmp_path, b"")
+    log = read(run)
+    assert log.scorer == "exact_match" and len(log.samples) == 3  # the perturbed one is left out
+    sample = log.samples[Key("boolq,data_augmentation=c", "id0")]
+    assert (sample.value, sample.answer, sample.target) == (1.0, "yes", "yes") and sample.question
+    assert log.samples[Key("boolq,data_augmentation=c", "id2")].trouble == "error"
+
+
+def test_the_metric_must_be_clear(tmp_path):
+    run = written(tmp_path / "run", [0.5], metrics=("f1_score", "rouge_l"))
+    with pytest.raises(
+        ValueError, match="run: choose one metric with --metric: there is f1_score, rouge_l"
+    ):
+        read(run)
+    assert [s.value for s in read(run, Wanted(metric="rouge_l")).samples.values()] == [0.5]
+
+
+def test_without_the_state_the_questions_are_unknown(tmp_path):
+    run = written(tmp_path / "run", [1.0], states=False)
+    assert [sample.question for sample in read(run).samples.values()] == [""]
+
+
+def test_a_half_written_folder_is_named(tmp_path):
+    run = written(tmp_path / "run", [1.0])
+    (run / "scenario_state.json").write_text('{"request_states": [{"inst')
+    with pytest.raises(ValueError, match="run: scenario_state.json is no whole JSON"):
+        read(run)
+    (run / "scenario_state.json").write_text("[]")
+    (run / "per_instance_stats.json").write_text("[]")
+    with pytest.raises(ValueError, match="^run: "):
+        read(run)

@@ -1,0 +1,167 @@
+"""Logs that Inspect AI itself wrote (make_inspect_logs.py), and logs that were broken by hand."""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from compatkit.compare import compare
+from compatkit.compare.archives import entries, read_entry
+from compatkit.compare.inspect_logs import holds, read
+from compatkit.compare.logs import Key, Wanted
+
+LOGS = Path(__file__).parent / "inspect_logs"
+
+
+def as_json(path, changes=None):
+    """A log of the tool as the JSON that the tool writes instead, with changes to its samples by id."""
+    header, samples = (
+        json.loads(read_entry(path, name)) for name in ("header.json", "summaries.json")
+    )
+    samples = [sample | (changes or {}).get(sample["id"], {}) for sample in samples]
+    return header | {"samples": samples}
+
+
+def written(folder, content, name="log.json"):
+    path = folder / name
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_what_the_tool_wrote():
+    log = read(LOGS / "new.eval")
+    values = {
+        key.id: (sample.value, sample.trouble, sample.answer) for key, sample in log.samples.items()
+    }
+    assert values["q0"] == (1.0, "", "1") and values["q4"] == (0.0, "", "9")
+    assert values["q2"] == (None, "no answer", "") and values["q5"] == (None, "error", None)
+    assert log.scorer == "match" and log.settings["task version"] == "3"
+    assert log.samples[Key("sums", "q1")].fields == {"odd": 1}
+    assert log.samples[Key("sums", "q1")].target == "2" and not log.unfinished
+
+
+def test_two_logs_compared():
+    found = compare(LOGS / "old.eval", LOGS / "new.eval")
+    assert found.summary["overall"]["counts"]["negative"] == 3
+    assert (
+        "2 of 6 samples of the new run have no answer (1 error, 1 no answer)"
+        in found.summary["notes"][0]
+    )
+    dropped = compare(LOGS / "old.eval", LOGS / "new.eval", wanted={"errors": "drop"})
+    assert dropped.summary["examples"] == 4
+
+
+def test_json_and_archive_say_the_same(tmp_path):
+    path = written(tmp_path, as_json(LOGS / "old.eval"))
+    assert holds(path, path.read_bytes()) and holds(LOGS / "old.eval", b"")
+    assert read(path).samples == read(LOGS / "old.eval").samples
+
+
+def test_found_by_content_under_another_name(tmp_path):
+    path = tmp_path / "renamed.log"
+    path.write_bytes((LOGS / "old.eval").read_bytes())
+    assert holds(path, path.read_bytes()[:4096])
+
+
+def test_scorers_must_be_chosen():
+    with pytest.raises(
+        ValueError,
+        match=r"two-scorers.eval: choose one scorer with --scorer: there is match, includes",
+    ):
+        read(LOGS / "two-scorers.eval")
+    assert read(LOGS / "two-scorers.eval", Wanted(scorer="includes")).scorer == "includes"
+    with pytest.raises(ValueError, match="there is no scorer 'f1'"):
+        read(LOGS / "old.eval", Wanted(scorer="f1"))
+
+
+def test_epochs_are_repeats():
+    log = read(LOGS / "two-epochs.eval")
+    assert {key.repeat for key in log.samples} == {1, 2} and len(log.samples) == 12
+    with pytest.raises(ValueError, match="repeats"):
+        compare(LOGS / "old.eval", LOGS / "two-epochs.eval")
+
+
+def test_a_half_written_archive(tmp_path):
+    path = tmp_path / "half.eval"
+    path.write_bytes((LOGS / "old.eval").read_bytes())
+    os.truncate(path, 2_000)
+    with pytest.raises(ValueError, match="half.eval: the archive is broken"):
+        compare(path, LOGS / "old.eval")
+
+
+def test_a_run_that_was_stopped(tmp_path):
+    path = tmp_path / "stopped.eval"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("_journal/start.json", "{}")
+        archive.writestr("samples/q0_epoch_1.json", "{}")
+    with pytest.raises(ValueError, match=r"no header.json.*1 samples were done.*eval-retry"):
+        compare(path, LOGS / "old.eval")
+
+
+def test_paths_in_an_archive_lead_nowhere(tmp_path):
+    path = tmp_path / "evil.eval"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in entries(LOGS / "old.eval"):
+            archive.writestr(name, read_entry(LOGS / "old.eval", name))
+        archive.writestr("samples/../../../evil.json", "{}")
+    assert read(path).samples == read(LOGS / "old.eval").samples
+    assert [other.name for other in tmp_path.parent.glob("evil*")] == []
+
+
+def test_a_failed_run_is_named(tmp_path):
+    content = as_json(LOGS / "old.eval") | {
+        "status": "error",
+        "error": {"message": "out of credit"},
+    }
+    path = written(tmp_path, content)
+    with pytest.raises(ValueError, match=r"incomplete: its status is 'error' \(out of credit\)"):
+        compare(LOGS / "old.eval", path)
+    assert compare(LOGS / "old.eval", path, on_missing="drop").summary["examples"] == 6
+
+
+def test_other_targets_and_other_sample_sets(tmp_path):
+    path = written(tmp_path, as_json(LOGS / "old.eval", {"q3": {"target": "44"}}))
+    with pytest.raises(
+        ValueError, match="other questions or right answers under the same ids 'q3'"
+    ):
+        compare(LOGS / "old.eval", path)
+    content = as_json(LOGS / "old.eval")
+    path = written(tmp_path, content | {"samples": content["samples"][:4]})
+    with pytest.raises(ValueError, match="'q4', 'q5' only in old.eval"):
+        compare(LOGS / "old.eval", path)
+
+
+def test_samples_without_ids_are_joined_by_what_was_asked(tmp_path):
+    content = as_json(LOGS / "old.eval", {f"q{n}": {"id": None} for n in range(6)})
+    path = written(tmp_path, content)
+    found = compare(path, path)
+    assert found.summary["examples"] == 6
+    assert any("no id: they are joined by a digest" in note for note in found.summary["notes"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"samples": "all"}, "no list `samples`"),
+        ({"samples": [1]}, "no JSON object"),
+        ({"samples": []}, "no samples"),
+        ({"samples": [{"id": "a", "epoch": "x", "scores": {"match": "C"}}]}, "epoch 'x'"),
+        ({"samples": [{"id": "a", "scores": {}}], "eval": {"task": "sums"}}, "no scorer"),
+    ],
+)
+def test_bad_content_is_named(tmp_path, changes, message):
+    path = written(tmp_path, as_json(LOGS / "old.eval") | changes)
+    with pytest.raises(ValueError, match=f"log.json: .*{message}"):
+        read(path)
+
+
+def test_old_summaries_hold_the_value_alone_and_dictionaries_are_metrics(tmp_path):
+    path = written(tmp_path, as_json(LOGS / "old.eval", {"q0": {"scores": {"match": "P"}}}))
+    assert read(path).samples[Key("sums", "q0")].value == 0.5
+    values = {f"q{n}": {"scores": {"match": {"value": {"f1": 0.5, "exact": 1}}}} for n in range(6)}
+    path = written(tmp_path, as_json(LOGS / "old.eval", values))
+    with pytest.raises(ValueError, match="choose one metric with --metric: there is f1, exact"):
+        read(path)
+    assert read(path, Wanted(metric="f1")).samples[Key("sums", "q5")].value == 0.5

@@ -1,0 +1,143 @@
+"""Two logs become one pair: which samples, what was asked, what has no answer, right or wrong or a score."""
+
+import numpy as np
+import pytest
+
+from compatkit.compare import logs
+from compatkit.compare.logs import Key, Log, Sample
+
+
+def log(values, name="a", **settings):
+    """A log of one task; None stands for an error."""
+    samples = {
+        Key("t", str(n)): Sample(value, "" if value is not None else "error", question=f"q{n}")
+        for n, value in enumerate(values)
+    }
+    return Log(name, samples, **settings)
+
+
+def test_joined_in_the_old_order_and_counted():
+    old = log([1.0, 0.0, 1.0])
+    new = Log("b", dict(reversed(log([1.0, 1.0, 0.0]).samples.items())))
+    fields = logs.join_logs(old, new)
+    right = [fields["answers"][code] for code in fields["old"].tolist()]
+    assert right == ["right", "wrong", "right"]
+    assert [fields["answers"][code] for code in fields["new"].tolist()] == [
+        "right",
+        "right",
+        "wrong",
+    ]
+    assert fields["left_out"] == {"old only": 0, "new only": 0} and fields["notes"] == ()
+
+
+def test_two_different_wrong_answers_are_told_apart():
+    old, new = (
+        Log("a", {Key("t", "0"): Sample(0.0, answer=answer, question="q")}) for answer in "xy"
+    )
+    assert logs.join_logs(old, new)["answers"] == ("right", "wrong", "wrong otherwise")
+    assert logs.join_logs(old, old)["answers"] == ("right", "wrong")
+
+
+def test_a_missing_answer_is_never_wrong_in_silence():
+    fields = logs.join_logs(log([1.0, 1.0]), log([1.0, None]))
+    assert fields["answers"][fields["new"][1]] == logs.NO_ANSWER
+    assert "1 of 2 samples of the new run have no answer (1 error)" in fields["notes"][0]
+
+
+def test_dropping_takes_the_sample_from_both_sides():
+    fields = logs.join_logs(log([None, 1.0, 1.0]), log([1.0, 0.0, None]), errors="drop")
+    assert len(fields["old"]) == 1 and fields["details"](np.array([0]))[0]["id"] == "1"
+
+
+def test_failing_names_the_samples():
+    with pytest.raises(ValueError, match=r"ids '1'"):
+        logs.join_logs(log([1.0, 1.0]), log([1.0, None]), errors="fail")
+    with pytest.raises(ValueError, match="nothing is left"):
+        logs.join_logs(log([None]), log([1.0]), errors="drop")
+    with pytest.raises(ValueError, match="wrong, drop, fail"):
+        logs.join_logs(log([1.0]), log([1.0]), errors="ignore")
+
+
+def test_other_samples_are_refused_or_counted():
+    with pytest.raises(ValueError, match=r"'2' only in a.*--on-missing drop"):
+        logs.join_logs(log([1.0] * 3), log([1.0] * 2, "b"))
+    fields = logs.join_logs(log([1.0] * 3), log([1.0] * 2, "b"), on_missing="drop")
+    assert fields["left_out"] == {"old only": 1, "new only": 0}
+    with pytest.raises(ValueError, match="no sample is in both"):
+        logs.join_logs(log([1.0]), Log("b", {Key("t", "9"): Sample(1.0)}))
+
+
+def test_other_questions_under_the_same_id_are_refused():
+    other = Log("b", {Key("t", "0"): Sample(1.0, question="something else")})
+    with pytest.raises(ValueError, match=r"other questions.*'0'"):
+        logs.join_logs(log([1.0]), other)
+    unknown = Log("b", {Key("t", "0"): Sample(1.0)})
+    assert "cannot be checked for 1 samples" in logs.join_logs(log([1.0]), unknown)["notes"][0]
+
+
+def test_scorers_tasks_versions_and_status():
+    with pytest.raises(ValueError, match="match.*includes"):
+        logs.join_logs(log([1.0], scorer="match"), log([1.0], scorer="includes"))
+    with pytest.raises(ValueError, match=r"tasks \('t' only in a; 'u' only in b\)"):
+        both = {Key("s", "0"): Sample(1.0)}
+        logs.join_logs(
+            Log("a", both | {Key("t", "0"): Sample(1.0)}),
+            Log("b", both | {Key("u", "0"): Sample(1.0)}),
+        )
+    notes = logs.join_logs(
+        log([1.0], settings={"task version": "1"}), log([1.0], settings={"task version": "2"})
+    )["notes"]
+    assert notes == ("The task version differs: 1 in the old run, 2 in the new one.",)
+    broken = log([1.0], "b", unfinished="its status is 'error'")
+    with pytest.raises(ValueError, match="b is incomplete: its status is 'error'"):
+        logs.join_logs(log([1.0]), broken)
+    assert "incomplete" in logs.join_logs(log([1.0]), broken, on_missing="drop")["notes"][0]
+
+
+def test_repeats_are_numbered_by_their_sample_and_must_agree():
+    twice = {
+        Key("t", str(n), repeat): Sample(1.0, question="q") for n in range(2) for repeat in (1, 2)
+    }
+    assert logs.join_logs(Log("a", twice), Log("b", twice))["example"].tolist() == [0, 0, 1, 1]
+    once = {key: sample for key, sample in twice.items() if key.repeat == 1}
+    with pytest.raises(ValueError, match=r"repeats \(epochs\) differ: 2 .* 1 "):
+        logs.join_logs(Log("a", twice), Log("b", once))
+    assert "example" not in logs.join_logs(Log("a", once), Log("b", once))
+
+
+def test_letters_stay_letters_only_where_they_tell_right_from_wrong():
+    def quiz(answers, values):
+        return Log(
+            "a",
+            {
+                Key("t", str(n)): Sample(value, answer=said, target="AB"[n % 2], question="q")
+                for n, (said, value) in enumerate(zip(answers, values))
+            },
+        )
+
+    old, new = quiz("ABABABABAB", [1.0] * 10), quiz("CBABABABAB", [0.0] + [1.0] * 9)
+    assert logs.join_logs(old, new)["answers"] == ("A", "B", "C")
+    judged_otherwise = quiz("ABABABABAB", [0.0] + [1.0] * 9)
+    assert logs.join_logs(old, judged_otherwise)["answers"] == ("right", "wrong")
+
+
+def test_scores_stay_scores_and_several_tasks_stand_side_by_side():
+    def graded(value):
+        return Log("a", {Key("t", "0"): Sample(1.0), Key("u", "0"): Sample(value)})
+
+    fields = logs.join_logs(graded(0.25), graded(0.75))
+    assert fields["task"].tolist() == ["t", "u"] and fields["label"].tolist() == [0, -1]
+    assert np.array_equal(fields["new_score"], [np.nan, 0.75], equal_nan=True)
+
+
+def test_what_cannot_be_read_is_named():
+    with pytest.raises(ValueError, match="x.json is no whole JSON"):
+        logs.parsed('{"a": [1, 2', "x.json")
+    with pytest.raises(ValueError, match="x.json cannot be read"):
+        logs.parsed("[" * 200_000, "x.json")
+    with pytest.raises(ValueError, match="repeated ids '1'"):
+        logs.keyed([(Key("t", "1"), Sample(1.0))] * 2)
+    with pytest.raises(ValueError, match="no samples"):
+        logs.keyed([])
+    with pytest.raises(ValueError, match="did you mean 'match'"):
+        logs.chosen(["match"], "macht", "scorer")

@@ -1,0 +1,81 @@
+"""Results of promptfoo: two providers in one file or two files, joined by variables and prompt."""
+
+import json
+
+import pytest
+
+from compatkit.compare.logs import Wanted
+from compatkit.compare.pair import read_pair
+from compatkit.compare.promptfoo import holds, read
+
+
+def row(n, provider="one", reason=0, prompt="sum", **other):
+    return {
+        "vars": {"number": n, "kind": "easy"},
+        "prompt": {"raw": f"{prompt} {n}+1?", "label": prompt},
+        "testIdx": 99 - n,
+        "provider": {"id": provider, "label": provider.upper()},
+        "success": reason == 0,
+        "score": float(reason == 0),
+        "failureReason": reason,
+        "error": "Expected output to equal 2" if reason else None,
+        "namedScores": {"style": 0.5},
+        "response": {} if reason == 2 else {"output": {"answer": n}},
+    } | other
+
+
+def written(path, rows):
+    path.write_text(
+        json.dumps({"evalId": "e", "results": {"version": 3, "prompts": [], "results": rows}})
+    )
+    return path
+
+
+def test_a_failed_assertion_is_wrong_and_a_broken_call_is_not(tmp_path):
+    path = written(tmp_path / "r.json", [row(0), row(1, reason=1), row(2, reason=2)])
+    assert holds(path, path.read_bytes())
+    samples = list(read(path).samples.values())
+    assert [sample.value for sample in samples] == [1.0, 0.0, None]
+    assert samples[2].trouble == "error" and samples[1].answer == '{"answer": 1}'
+    assert samples[0].fields == {"number": 0, "kind": "easy"}
+
+
+def test_rows_are_joined_by_their_variables_in_any_order(tmp_path):
+    old = written(tmp_path / "old.json", [row(0), row(1), row(2, reason=1)])
+    new = written(tmp_path / "new.json", [row(2), row(0, reason=1), row(1)])
+    pair = read_pair(old, new)
+    right = pair.answers.index("right")
+    assert (pair.old == right).tolist() == [True, True, False]
+    assert (pair.new == right).tolist() == [False, True, True]
+
+
+def test_two_providers_of_one_file(tmp_path):
+    path = written(tmp_path / "r.json", [row(n, name) for n in range(3) for name in ("one", "two")])
+    with pytest.raises(ValueError, match="choose one side with --old and --new: there is ONE, TWO"):
+        read(path)
+    pair = read_pair(path, path, sides=("one", "TWO"))  # by id or by label
+    assert (pair.old_name, pair.new_name, pair.n) == ("one", "TWO", 3)
+
+
+def test_two_prompts_are_two_questions_and_a_second_time_is_a_repeat(tmp_path):
+    rows = [row(0), row(0, prompt="plus"), row(0)]
+    keys = list(read(written(tmp_path / "r.json", rows)).samples)
+    assert keys[0].id != keys[1].id and keys[2] == keys[0]._replace(repeat=2)
+
+
+def test_named_scores(tmp_path):
+    path = written(tmp_path / "r.json", [row(0)])
+    assert [s.value for s in read(path, Wanted(metric="style")).samples.values()] == [0.5]
+    with pytest.raises(ValueError, match="there is 'success', 'score', 'style'"):
+        read(path, Wanted(metric="tone"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"results": {"version": 3, "results": []}}', '{"evalId": 1}', '{"evalId": "e", "resu'],
+)
+def test_bad_content_is_named(tmp_path, content):
+    path = tmp_path / "r.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match="^r.json"):
+        read(path)

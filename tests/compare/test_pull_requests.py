@@ -1,0 +1,215 @@
+"""Where a team meets a comparison: comment, annotations, JUnit XML, baseline, a line in a test, the action."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import polars as pl
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from compatkit.cli import app
+from compatkit.compare import compare, gate
+from compatkit.compare.pull_requests import (
+    ENDING,
+    MOST_LINES,
+    annotations,
+    bless,
+    check_blessed,
+    comment,
+    junit,
+    write_summary,
+)
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HARM = "x\n::error::`|<img src=x> @team % \x00"
+
+
+def answers(path, wrong, examples=400, said="no", **columns):
+    frame = {
+        "id": [f"e{n}" for n in range(examples)],
+        "label": ["yes"] * examples,
+        "prediction": [said] * wrong + ["yes"] * (examples - wrong),
+    }
+    pl.DataFrame(frame | columns).write_parquet(path)
+    return path
+
+
+@pytest.fixture
+def pair(tmp_path):
+    return answers(tmp_path / "old.parquet", 10), answers(tmp_path / "new.parquet", 50)
+
+
+def test_a_gate_raises_with_the_report(pair):
+    assert gate(pair[0], pair[0], {"max_nfr": "1%"}).status == "holds"
+    with pytest.raises(AssertionError, match=r"does not pass \(failed\)[\s\S]*NFR"):
+        gate(*pair, {"max_nfr": "1%"})
+    with pytest.raises(AssertionError, match=r"\(worse\)"):
+        gate(*pair)
+    assert gate(pair[1], pair[0]).verdict != "worse"
+
+
+def test_too_little_data_does_not_pass(tmp_path):
+    few = answers(tmp_path / "few.parquet", 0, 20)
+    with pytest.raises(AssertionError, match="too little data"):
+        gate(few, few, {"max_nfr": "1%"})
+
+
+def test_a_comment_is_short_and_holds_no_markup_of_the_data(tmp_path):
+    group = {"group": [HARM if n < 60 else f"g{n % 5}" for n in range(400)]}
+    old = answers(tmp_path / "old.parquet", 0, **group)
+    new = answers(tmp_path / "new.parquet", 50, said=HARM, **group)
+    found = compare(
+        old,
+        new,
+        slices=["group"],
+        policy={"max_nfr": "1%", "slice": [{"each": "group", "max_nfr": "1%"}]},
+    )
+    text = comment(found, "https://example.org/r.html")
+    lines = text.splitlines()
+    assert (
+        len(lines) <= MOST_LINES and lines[-1] == "[The whole report](https://example.org/r.html)"
+    )
+    assert lines[0].startswith("### ") and "worse" in lines[0] and "NFR" in lines[2]
+    assert "<img" not in text and "@team" not in text and "\n::error" not in text
+
+
+def test_annotations_cannot_be_ended_by_the_data(tmp_path):
+    group = {"group": [HARM] * 400}
+    old = answers(tmp_path / "old.parquet", 0, **group)
+    new = answers(tmp_path / "new.parquet", 50, **group)
+    found = compare(old, new, policy={"slice": [{"each": "group", "max_nfr": "1%"}]})
+    lines = annotations(found)
+    assert [line.split(" ")[0] for line in lines] == ["::error", "::notice"]
+    assert all("\n" not in line and "\r" not in line for line in lines)
+
+
+def test_without_a_gate_worse_is_an_error(pair):
+    assert annotations(compare(*pair))[-1].startswith("::error ")
+    assert annotations(compare(*reversed(pair)))[-1].startswith("::notice ")
+
+
+def test_the_summary_is_appended(pair, tmp_path, monkeypatch):
+    path = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    for _ in range(2):
+        write_summary(compare(*pair))
+    assert path.read_text().count("### ") == 2
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY")
+    write_summary(compare(*pair))
+    assert path.read_text().count("### ") == 2
+
+
+def test_junit_says_what_failed_and_what_cannot_be_told(tmp_path, pair):
+    root = ElementTree.fromstring(junit(compare(*pair, policy={"max_nfr": "1%"})).encode())
+    assert (
+        root.attrib["failures"] == "1" and "limit of 1.00 %" in root.find("testcase/failure").text
+    )
+    few = answers(tmp_path / "few.parquet", 0, 20)
+    root = ElementTree.fromstring(junit(compare(few, few, policy={"max_nfr": "1%"})).encode())
+    assert (root.attrib["errors"], root.attrib["failures"]) == ("1", "0")
+    group = {"group": [HARM] * 400}
+    old = answers(tmp_path / "o.parquet", 0, **group)
+    found = compare(old, old, policy={"slice": [{"each": "group", "max_nfr": "5%"}]})
+    ElementTree.fromstring(junit(found).encode())  # control characters of the data are no XML
+    assert (
+        ElementTree.fromstring(junit(compare(old, old)).encode())
+        .find("testcase")
+        .attrib["name"]
+        .startswith("verdict")
+    )
+
+
+def test_a_baseline_is_kept_with_its_hash(pair, tmp_path):
+    baseline = tmp_path / "kept" / "baseline.parquet"
+    record = bless(pair[0], baseline)
+    assert (
+        baseline.read_bytes() == pair[0].read_bytes()
+        and json.loads(record.read_text())["from"] == "old.parquet"
+    )
+    check_blessed(baseline)
+    bless(pair[1], baseline)  # a baseline may be replaced by blessing another
+    answers(baseline, 3)
+    for call in (check_blessed, lambda path: gate(path, pair[0])):
+        with pytest.raises(ValueError, match="changed since it was blessed"):
+            call(baseline)
+    baseline.with_name(baseline.name + ENDING).write_text("{}")
+    with pytest.raises(ValueError, match="no record"):
+        check_blessed(baseline)
+
+
+def test_blessing_replaces_nothing_that_was_not_blessed(pair, tmp_path):
+    with pytest.raises(ValueError, match="never blessed"):
+        bless(*pair)
+    bless(*pair, force=True)
+    assert pair[1].read_bytes() == pair[0].read_bytes()
+    with pytest.raises(ValueError, match="must end in .parquet"):
+        bless(pair[0], tmp_path / "baseline.csv")
+    with pytest.raises(ValueError, match="is no file"):
+        bless(tmp_path, tmp_path / "baseline.parquet")
+
+
+def test_the_command(pair, tmp_path):
+    run = lambda *arguments: CliRunner().invoke(app, [*map(str, arguments)])
+    done = run(
+        "compare",
+        *pair,
+        "--github",
+        "--comment",
+        tmp_path / "c.md",
+        "--junit",
+        tmp_path / "j.xml",
+        "--max-nfr",
+        "1%",
+    )
+    assert done.output.startswith("::error ") and (tmp_path / "c.md").read_text().startswith("### ")
+    assert "failure" in (tmp_path / "j.xml").read_text()
+    assert "baseline" in run("bless", pair[0], "--to", tmp_path / "b.parquet").output
+    answers(tmp_path / "b.parquet", 3)
+    assert "changed since" in str(run("compare", tmp_path / "b.parquet", pair[1]).exception)
+
+
+# --- the action ------------------------------------------------------------------------------------------------
+
+
+def test_no_input_reaches_a_script_but_through_the_environment():
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    assert {"old", "new", "policy", "comment", "advisory"} <= set(action["inputs"])
+    for step in action["runs"]["steps"]:
+        assert "${{" not in step["run"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ({}, 1),
+        ({"ADVISORY": "true"}, 0),
+        ({"OPTIONS": "--tolerance=20%\n"}, 1),
+        ({"OLD": "nothing.csv"}, 2),
+        ({"OLD": "nothing.csv", "ADVISORY": "true"}, 2),
+    ],
+)
+def test_the_actions_script(pair, tmp_path, settings, status):
+    command = tmp_path / "bin"
+    command.mkdir()
+    (command / "compatkit").write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" -c "from compatkit.cli import main; main()" "$@"\n'
+    )
+    (command / "compatkit").chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{command}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+        "OLD": str(pair[0]),
+        "NEW": str(pair[1]),
+    }
+    script = ["bash", str(ROOT / ".github" / "compare.sh")]
+    done = subprocess.run(script, env=environment | settings, capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    assert (tmp_path / "output").read_text() == f"status={2 if status == 2 else 1}\n"

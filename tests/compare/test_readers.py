@@ -1,0 +1,63 @@
+"""Formats are found by content; two kinds are not compared; the command reads them all."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from compatkit.cli import app
+from compatkit.compare import readers
+from compatkit.compare.logs import Wanted
+
+LOGS = Path(__file__).parent / "inspect_logs"
+
+
+def nemo(path, *rewards):
+    path.write_text(
+        "\n".join(
+            json.dumps({"problem_idx": n, "repeat": 0, "reward": reward})
+            for n, reward in enumerate(rewards)
+        )
+    )
+    return path
+
+
+def test_each_kind_is_found_and_tables_are_none(tmp_path):
+    assert readers.reader_of(LOGS / "old.eval").name == "Inspect AI log"
+    assert readers.reader_of(nemo(tmp_path / "x.jsonl", 1.0)).name == "NeMo Evaluator results"
+    for name, text in (("a.csv", "id,label\n"), ("a.jsonl", '{"id": 1}\n'), ("a.json", "[]")):
+        (tmp_path / name).write_text(text)
+        assert readers.reader_of(tmp_path / name) is None
+    assert readers.reader_of(tmp_path / "absent.eval") is None
+
+
+def test_two_kinds_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="old.eval is an Inspect AI log and x.jsonl is a NeMo"):
+        readers.read_logs(LOGS / "old.eval", nemo(tmp_path / "x.jsonl", 1.0))
+
+
+def test_a_reader_is_one_line_in_the_list(tmp_path, monkeypatch):
+    line = readers.Reader(
+        "a format", lambda path, head: head.startswith(b"MINE"), lambda path, wanted: path
+    )
+    joined = line._replace(join=lambda old, new, on_missing, errors: {"notes": (errors,)})
+    monkeypatch.setattr(readers, "READERS", (joined, *readers.READERS))
+    (tmp_path / "a").write_text("MINE"), (tmp_path / "b").write_text("MINE")
+    fields = readers.read_logs(tmp_path / "a", tmp_path / "b", wanted=Wanted(errors="drop"))
+    assert fields == {"notes": ("drop",)}
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+def test_the_command_compares_logs_and_follows_its_options(tmp_path):
+    done = run(LOGS / "old.eval", LOGS / "new.eval", "--errors", "drop", "--json")
+    assert json.loads(done.output)["examples"] == 4
+    done = run(
+        LOGS / "two-scorers.eval", LOGS / "two-scorers.eval", "--scorer", "includes", "--json"
+    )
+    assert json.loads(done.output)["examples"] == 6
+    done = run(LOGS / "two-scorers.eval", LOGS / "old.eval")
+    assert done.exit_code != 0 and "match, includes" in str(done.exception)

@@ -1,0 +1,170 @@
+"""Several answers to each example: the example is the unit, and noise is told from what an update did."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compatkit.compare import compare
+from compatkit.compare.repeats import (
+    Counts,
+    flaky,
+    gain_interval,
+    measures,
+    noise_floor,
+    rate_interval,
+    sign_flip_p,
+    without_repeat,
+)
+from compatkit.metrics import FlipCounts, clopper_pearson
+
+
+def counts(repeats, old, new):
+    return Counts(np.full(len(old), repeats), np.array(old), np.array(new))
+
+
+def table(path, right, ids=None, **columns):
+    """A file of (E, r) booleans, right or not, with a column `repeat`."""
+    examples, repeats = right.shape
+    names = [f"e{n}" for n in range(examples)] if ids is None else ids
+    frame = {
+        "id": np.repeat(names, repeats),
+        "repeat": np.tile(np.arange(repeats), examples),
+        "label": ["yes"] * right.size,
+        "prediction": np.where(right.ravel(), "yes", "no"),
+    }
+    pl.DataFrame(frame | columns).write_csv(path)
+    return path
+
+
+def test_thirty_of_two_hundred_that_fall_are_worse(tmp_path):
+    old = np.ones((200, 4), dtype=bool)
+    new = old.copy()
+    new[:30, 1:] = False
+    found = compare(table(tmp_path / "old.csv", old), table(tmp_path / "new.csv", new))
+    assert found.verdict == "worse" and found.summary["examples"] == 200
+    whole = found.summary["overall"]
+    assert whole["nfr"]["value"] == pytest.approx(30 * 0.75 / 200)
+    assert whole["accuracy_gain"]["value"] == pytest.approx(-0.1125)
+    assert whole["repeats"]["broken"] == 30 and whole["repeats"]["flaky"] == 0
+
+
+def test_identical_systems_raise_few_false_alarms():
+    draw, alarms, trials = np.random.default_rng(20), 0, 1_000
+    for _ in range(trials):
+        chance = draw.beta(0.5, 0.5, 60)
+        old, new = (draw.binomial(4, chance) for _ in range(2))
+        found = measures(counts(4, old, new))
+        gain = found["accuracy_gain"]
+        outside = gain["high"] < 0 or gain["low"] > 0
+        assert outside == (found["mcnemar"]["value"] <= 0.05)  # test and interval agree
+        alarms += outside
+    assert alarms <= 0.05 * trials
+
+
+def test_the_interval_holds_what_it_says():
+    draw, held, trials = np.random.default_rng(4), 0, 1_000
+    for _ in range(trials):
+        chance = draw.beta(1, 1, 80)
+        fallen = np.clip(chance - 0.2, 0, 1)
+        old, new = draw.binomial(4, chance), draw.binomial(4, fallen)
+        gain = measures(counts(4, old, new))["accuracy_gain"]
+        held += (
+            gain["low"]
+            <= (np.clip(np.linspace(0, 1, 100_001) - 0.2, 0, 1).mean() - 0.5)
+            <= gain["high"]
+        )
+    assert held >= 0.93 * trials
+
+
+def test_one_repeat_gives_the_same_as_none_to_the_digit(tmp_path):
+    draw = np.random.default_rng(0)
+    plain, single = [], []
+    for name in ("old", "new"):
+        right = draw.random((300, 1)) < 0.8
+        single.append(table(tmp_path / f"{name}.csv", right))
+        frame = pl.read_csv(single[-1]).drop("repeat")
+        (tmp_path / "plain").mkdir(exist_ok=True)
+        frame.write_csv(tmp_path / "plain" / f"{name}.csv")
+        plain.append(tmp_path / "plain" / f"{name}.csv")
+    assert compare(*single).summary["overall"] == compare(*plain).summary["overall"]
+    assert compare(*single).summary["verdict"] == compare(*plain).summary["verdict"]
+
+
+def test_with_one_repeat_the_formulas_are_those_of_metrics():
+    draw = np.random.default_rng(1)
+    old, new = draw.integers(0, 2, (2, 200))
+    found = measures(counts(1, old, new))
+    plain = FlipCounts.of(np.ones(200, dtype=int), old, new)
+    assert found["nfr"]["value"] == pytest.approx(plain.nfr)
+    assert found["mcnemar"]["value"] == pytest.approx(plain.mcnemar(), rel=1e-9)
+    assert (found["nfr"]["low"], found["nfr"]["high"]) == pytest.approx(
+        clopper_pearson(plain.negative, 200, 0.95)
+    )
+
+
+def test_signs_by_counting_all_of_them():
+    draw = np.random.default_rng(2)
+    for _ in range(20):
+        whole = draw.integers(-3, 4, 9)
+        signs = 1 - 2 * ((np.arange(512)[:, None] >> np.arange(9)) & 1)
+        sums = np.abs((signs * np.abs(whole)).sum(axis=1))
+        assert sign_flip_p(whole / 3, 3) == pytest.approx((sums >= abs(whole.sum())).mean())
+
+
+def test_very_many_differences_are_taken_as_normal():
+    few = np.r_[np.ones(40_000), -np.ones(41_000)]
+    many = np.r_[np.ones(4_000_000), -np.ones(4_006_000)]
+    assert 0 < sign_flip_p(many) < 0.05 and 0 < sign_flip_p(few) < 0.001
+
+
+def test_the_noise_floor_is_what_two_repeats_show():
+    draw = np.random.default_rng(3)
+    right = draw.random((400, 5)) < draw.random((400, 1))
+    c = right.sum(axis=1)
+    pairs = [(right[:, i] & ~right[:, j]).mean() for i in range(5) for j in range(5) if i != j]
+    assert noise_floor(c, np.full(400, 5)) == pytest.approx(np.mean(pairs))
+    assert np.isnan(noise_floor(c, np.ones(400, dtype=int)))
+
+
+def test_what_is_flaky():
+    found = flaky(counts(4, [4, 4, 4, 2, 0, 4], [4, 3, 1, 2, 1, 0]))
+    assert found.tolist() == [False, True, False, True, True, False]
+
+
+def test_limits_of_the_intervals():
+    assert rate_interval(0.0, 50)[0] == 0 and rate_interval(1.0, 50)[1] == 1
+    low, high, p = gain_interval(np.zeros(400), 1.0)
+    assert low < 0 < high < 0.01 and p == 1
+    assert gain_interval(np.array([0.5]), 1.0) == (-1.0, 1.0, 1.0)
+    narrow, wide = (
+        measures(counts(4, [4, 2, 3], [1, 2, 4]), level)["nfr"] for level in (0.5, 0.99)
+    )
+    assert wide["low"] < narrow["low"] and wide["high"] > narrow["high"]
+
+
+def test_flips_are_shown_by_example_and_flaky_ones_apart(tmp_path):
+    old, new = np.ones((100, 3), dtype=bool), np.ones((100, 3), dtype=bool)
+    new[0], new[1, 1:], old[2, 0], new[2, :2] = False, False, False, False
+    paths = table(tmp_path / "old.csv", old), table(tmp_path / "new.csv", new)
+    found = compare(*paths, slices=["stability"])
+    rows = {row["id"]: row for row in found.flips().to_dict("records")}
+    assert rows["e0"]["right (new)"] == "0/3" and rows["e0"]["stability"] == "stable"
+    assert rows["e1"]["right (new)"] == "1/3" and rows["e2"]["stability"] == "flaky"
+    assert {one["where"]["stability"] for one in found.summary["slices"]} == {"stable", "flaky"}
+
+
+def test_repeats_that_differ_are_refused(tmp_path):
+    old, new = (np.ones((5, repeats), dtype=bool) for repeats in (2, 3))
+    with pytest.raises(ValueError, match=r"different examples \(ids .*#2"):
+        compare(table(tmp_path / "old.csv", old), table(tmp_path / "new.csv", new))
+
+
+def test_ids_with_a_hash_stay_what_they_are(tmp_path):
+    right = np.ones((3, 2), dtype=bool)
+    wrong = ~right
+    paths = [
+        table(tmp_path / f"{name}.csv", side, ids=["a#b", "c", "d"])
+        for name, side in (("old", right), ("new", wrong))
+    ]
+    assert sorted(compare(*paths).flips()["id"]) == ["a#b", "c", "d"]
+    assert without_repeat("a#b") == "a#b" and without_repeat("a#b#12") == "a#b"
