@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SPECIAL', 'TOO_LONG', 'LEARN', 'EXTRACT', 'byte_pairs', 'small_language_model', 'language_model', 'TokenRows', 'pack',
-           'encode_examples', 'Trained', 'language_arguments', 'pretrain', 'LanguageRecipe', 'pretrain_once',
-           'score_choices', 'length_normalized', 'generate', 'final_number', 'rouge1', 'judge', 'answer']
+           'encode_examples', 'Trained', 'language_arguments', 'pretrain', 'score_choices', 'length_normalized',
+           'generate', 'final_number', 'rouge1', 'judge', 'answer']
 
 # %% ../../nbs/language/models.ipynb #701bf654
 import hashlib
@@ -15,7 +15,6 @@ import re
 import tempfile
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -36,7 +35,6 @@ from transformers.trainer_callback import PrinterCallback
 from ..training.models import model_folder, quiet_loading
 from ..predictions import Predictions
 from .tasks import Generation, Question, Questions, joined, raw_text
-from ..experiments.runs import Run, code_fingerprint, run_once
 
 # %% ../../nbs/language/models.ipynb #a7519bf0
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
@@ -390,73 +388,6 @@ def pretrain(
         )
     trained = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     return Trained(trained.eval(), trainer.state.log_history)
-
-# %% ../../nbs/language/models.ipynb #bb672cc2
-@dataclass(frozen=True)
-class LanguageRecipe:
-    """How a small language model is made and pretrained."""
-
-    layers: int = 4
-    width: int = 160
-    max_length: int = 512  # positions
-    vocabulary: int = 1000  # of the tokenizer
-    share: float = 1.0  # of the raw text
-    block: int = 128  # tokens in a row
-    steps: int = 2000
-    batch_size: int = 8  # rows
-    learning_rate: float = 2e-3
-    weight_decay: float = 0.1
-    precision: str = "float32"
-
-    def arguments(self) -> dict:
-        """The recipe's part of transformers.TrainingArguments."""
-        return {
-            "max_steps": self.steps, "learning_rate": self.learning_rate, "weight_decay": self.weight_decay,
-            "per_device_train_batch_size": self.batch_size,
-        }  # fmt: skip
-
-
-def pretrain_once(
-    recipe: LanguageRecipe,
-    tasks: Sequence[Questions],  # whose training text is read
-    seed: int = 0,
-    home=None,  # where runs live
-) -> Run:
-    """The run of a recipe: from disk if it was finished, else pretrained; its folder has the model in `model/`."""
-    code = code_fingerprint(
-        byte_pairs, small_language_model, pack, TokenRows, language_arguments, pretrain, raw_text
-    )[:16]
-    data = {task.name: task.fingerprint[:16] for task in tasks}
-    configuration = {
-        "kind": "pretrain",
-        "tasks": [task.title for task in tasks],
-        "data": data,
-        "recipe": asdict(recipe),
-        "seed": seed,
-        "code": code,
-    }
-
-    def compute(folder: Path) -> dict:
-        """Make, train, keep."""
-        tokenizer = byte_pairs(raw_text(*tasks), recipe.vocabulary)
-        rows = pack(raw_text(*tasks, share=recipe.share), tokenizer, recipe.block, seed)
-        model = small_language_model(
-            tokenizer, seed, recipe.layers, recipe.width, recipe.max_length
-        )
-        model, history = pretrain(
-            model, rows, seed, precision=recipe.precision, progress=False, **recipe.arguments()
-        )
-        with quiet_loading():
-            model.save_pretrained(folder / "model")
-            tokenizer.save_pretrained(folder / "model")
-        return {
-            "loss": history[-1]["train_loss"],
-            "parameters": model.num_parameters(),
-            "tokens": sum(rows.lengths),
-            "vocabulary": len(tokenizer),
-        }
-
-    return run_once(configuration, compute, home)
 
 # %% ../../nbs/language/models.ipynb #224c5235
 @torch.no_grad()

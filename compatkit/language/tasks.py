@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ARITHMETIC', 'BELOW', 'LANGUAGE_TASKS', 'Question', 'joined', 'Generation', 'Questions', 'cut_by_context',
-           'without_overlap', 'Source', 'load_questions', 'raw_text']
+           'without_overlap', 'Source', 'load_questions', 'task_files', 'raw_text']
 
 # %% ../../nbs/language/tasks.ipynb #98db1666
 import hashlib
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 # %% ../../nbs/language/tasks.ipynb #ecd0c908
+from ..support.hashing import hash_order
 from ..support.hub import local_copies, looked_for, repository
 
 # %% ../../nbs/language/tasks.ipynb #13e663fc
@@ -91,6 +92,12 @@ class Questions:
     generation: Generation | None  # for answers that are written
     rule: str  # how the splits were cut, in words
     source: str  # where the data came from: "folder", "hub", "made"
+    selection_chooses_epoch: bool = False  # else a fifth of train is set aside for that
+
+    @property
+    def learnt(self) -> tuple:
+        """The questions that adapters are trained on, those that choose the epoch among them."""
+        return (*self.train, *self.selection) if self.selection_chooses_epoch else self.train
 
     @cached_property
     def fingerprint(self) -> str:
@@ -161,16 +168,9 @@ def _title(title: str, parts: dict) -> str:
     )
 
 # %% ../../nbs/language/tasks.ipynb #e8b7c925
-def _hash(*parts) -> bytes:
-    """A number that looks random and never changes."""
-    return hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
-
-
 def _some(questions: tuple, count: int, salt: str) -> tuple:
     """`count` of the questions by hash of the id, in their own order."""
-    chosen = set(
-        sorted(range(len(questions)), key=lambda row: _hash(salt, questions[row].id))[:count]
-    )
+    chosen = set(hash_order([one.id for one in questions], salt)[:count])
     return tuple(one for row, one in enumerate(questions) if row in chosen)
 
 # %% ../../nbs/language/tasks.ipynb #8f93cbe4
@@ -182,8 +182,8 @@ def cut_by_context(
     """The questions in two parts that share no context; both keep their order. ValueError for a share outside 0 to 1."""
     if not 0 <= share <= 1:
         raise ValueError(f"a share of {share} is asked for: give a number from 0 to 1")
-    contexts = sorted({one.prompt for one in questions}, key=lambda prompt: _hash(salt, prompt))
-    second = set(contexts[: round(share * len(contexts))])
+    contexts = list({one.prompt for one in questions})
+    second = {contexts[row] for row in hash_order(contexts, salt)[: round(share * len(contexts))]}
     return tuple(one for one in questions if one.prompt not in second), tuple(
         one for one in questions if one.prompt in second
     )
@@ -216,6 +216,11 @@ BELOW = (
     100,
     1000,
 )  # both numbers of a sum are smaller than one of these; which one is drawn
+
+
+def _hash(*parts) -> bytes:
+    """A number that looks random and never changes."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
 
 
 def _draw(below: int, *names) -> int:
@@ -354,7 +359,7 @@ LANGUAGE_TASKS = {
         "gsm8k", "openai/gsm8k", "main", ("question", "answer"), _gsm8k, ("number",), Generation(("Question:", "</s>", "<|im_end|>")), revision=None
     ),
     "samsum": Source(
-        "samsum", "Samsung/samsum", "samsum", ("dialogue", "summary"), _samsum, ("rouge1",),
+        "samsum", "knkarthick/samsum", "default", ("dialogue", "summary"), _samsum, ("rouge1",),
         Generation(("Dialogue:", "Summary:", "</s>", "\n\n"), 128, 2),
     ),
 }  # fmt: skip
@@ -428,7 +433,10 @@ def _hub_files(source: Source) -> dict:
 # %% ../../nbs/language/tasks.ipynb #f5ae3547
 def load_questions(
     name: str,  # "arithmetic" or a key of LANGUAGE_TASKS
-    data_dir=None,  # folder with one folder per set; else $COMPATKIT_DATA, else the hub
+    data_dir: str
+    | Path
+    | None = None,  # folder with one folder per set; else $COMPATKIT_DATA, else the hub
+    as_in_paper: bool = False,  # the paper's splits: a fifth of train chooses the epoch, the whole public test is reported
 ) -> Questions:
     """A language task with its three splits.
 
@@ -441,6 +449,18 @@ def load_questions(
         raise ValueError(
             f"unknown language task {name!r}; the tasks are {', '.join(['arithmetic', *LANGUAGE_TASKS])}"
         )
+    files, place = task_files(name, data_dir)
+    source = LANGUAGE_TASKS[name]
+    if as_in_paper and "train" in files:
+        return _assemble_as_in_paper(name, source, files, place)
+    return _assemble(name, source, files, place)
+
+
+def task_files(
+    name: str,  # a key of LANGUAGE_TASKS
+    data_dir: str | Path | None = None,
+) -> tuple[dict, str]:
+    """(split → its files, "folder" or "hub"); FileNotFoundError says what was looked for."""
     source = LANGUAGE_TASKS[name]
     files, place = _local_files(source, local_copies(data_dir)), "folder"
     if not files:
@@ -450,7 +470,7 @@ def load_questions(
             raise FileNotFoundError(
                 f"task {name!r}: {looked_for(source.folder, data_dir)}; {error}"
             ) from None
-    return _assemble(name, source, files, place)
+    return files, place
 
 # %% ../../nbs/language/tasks.ipynb #d891a3b7
 def _assemble(name: str, source: Source, files: dict, place: str) -> Questions:
@@ -493,6 +513,20 @@ def _assemble(name: str, source: Source, files: dict, place: str) -> Questions:
     return Questions(
         name, title, train, selection, tested, source.measures, source.generation, rule, place
     )
+
+
+def _assemble_as_in_paper(name: str, source: Source, files: dict, place: str) -> Questions:
+    """The task as Echterhoff et al. cut it: four fifths of train, one fifth to choose by, and all of what they report on."""
+    tested = _read_split(files[source.tested], source.tested, source)
+    train, selection = cut_by_context(_read_split(files["train"], "train", source), 0.2)
+    train, selection, tested, left_out = without_overlap(train, selection, tested)
+    reported = "validation" if source.tested == "validation" else "the labelled test set"
+    rule = f"as in the paper: selection, which also chooses the epoch: a fifth of train by hash of the context; test: the whole of {reported}"
+    rule += (
+        f"; {left_out} examples left out whose context stands in another split" if left_out else ""
+    )
+    splits = train, selection, tested
+    return Questions(name, name, *splits, source.measures, source.generation, rule, place, True)
 
 # %% ../../nbs/language/tasks.ipynb #33b4ff61
 def raw_text(

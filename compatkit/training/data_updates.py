@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['ADD_DATA', 'SCENARIOS', 'USUAL', 'OldTask', 'DataUpdate', 'stratified_order', 'reduced', 'more_samples',
-           'more_classes', 'massive_adddata', 'data_update']
+           'more_classes', 'massive_adddata', 'adddata_ids', 'data_update']
 
 # %% ../../nbs/training/data_updates.ipynb #b8e8ec44
 import re
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 
 # %% ../../nbs/training/data_updates.ipynb #4cc614fc
@@ -20,6 +21,7 @@ from compatkit.training.tasks import (
     Task,
     _numbered,
     _read_split,
+    _sorted_by_id,
     hash_order,
     load_task,
 )
@@ -251,6 +253,8 @@ def massive_adddata(
 ) -> DataUpdate:
     """The authors' data update of MASSIVE: 1,000 → 1,500 examples. FileNotFoundError says where was looked."""
     folder = _adddata_folder(data_dir)
+    if folder is None:
+        return _joined_update(*_rebuilt(data_dir))
     if missing := [
         f"{name}.parquet" for name in _FILES if not (folder / f"{name}.parquet").is_file()
     ]:
@@ -264,6 +268,11 @@ def massive_adddata(
     rows, classes = _numbered(
         {name: table for name, (table, _) in read.items()}, read["train_updated"][1]
     )
+    return _joined_update(rows, classes)
+
+
+def _joined_update(rows: dict, classes: tuple) -> DataUpdate:
+    """The data update from its five parts; ValueError if the old parts are not parts of the updated ones."""
     for part in ("train", "validation"):
         if lost := set(rows[f"{part}_old"]["id"]) - set(rows[f"{part}_updated"]["id"]):
             raise ValueError(
@@ -290,12 +299,46 @@ def massive_adddata(
     return DataUpdate("massive, add data", old, new)
 
 
-def _adddata_folder(data_dir) -> Path:
-    """The folder of the authors' split."""
-    for place in local_copies(data_dir):
-        if (folder := place / ADD_DATA.folder).is_dir():
-            return folder
-    raise FileNotFoundError(
+def adddata_ids() -> dict:
+    """part → MASSIVE's numbers of its examples, in the authors' order; numbers alone are kept here, no text."""
+    lines = files("compatkit.training").joinpath("massive_adddata.csv").read_text("utf-8").split()
+    return {part: numbers for part, *numbers in (line.split(",") for line in lines)}
+
+
+def _rebuilt(data_dir) -> tuple:
+    """(part → rows, classes) of the authors' split, put together from MASSIVE by its ids; FileNotFoundError without MASSIVE."""
+    try:
+        task = load_task("massive", data_dir)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{_no_adddata(data_dir)}; and MASSIVE, from which it could be put together: {error}"
+        ) from None
+    from datasets import Dataset, concatenate_datasets
+
+    whole = concatenate_datasets([task.train, task.selection, task.test])
+    row_of = {one.rsplit("-", 1)[1]: row for row, one in enumerate(whole["id"])}
+    parts = {}
+    for part, numbers in adddata_ids().items():
+        if lost := [number for number in numbers if number not in row_of]:
+            raise ValueError(
+                f"{len(lost)} examples of the authors' split are not in this copy of MASSIVE, such as {lost[:3]}: it is of MASSIVE 1.0 en-US"
+            )
+        rows = whole.select([row_of[number] for number in numbers])
+        ids = [f"{_FILES[part]}-{number}" for number in numbers]
+        columns = {"id": ids, "label": rows["label"][:], "text": rows["utt"][:]}
+        parts[part] = _sorted_by_id(Dataset.from_dict(columns))
+    return parts, task.classes
+
+
+def _adddata_folder(data_dir) -> Path | None:
+    """The folder of the authors' split; None where there is none."""
+    folders = [place / ADD_DATA.folder for place in local_copies(data_dir)]
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def _no_adddata(data_dir) -> str:
+    """Where the authors' split was looked for, in words."""
+    return (
         f"task 'massive_adddata': {looked_for(ADD_DATA.folder, data_dir)}. It is on no hub: the authors of Backward Compatibility During Data Updates by Weight Interpolation "
         f"(Schumann et al. 2023) publish it with the paper; put its files there as {', '.join(f'{name}.parquet' for name in _FILES)}"
     )

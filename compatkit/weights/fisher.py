@@ -14,6 +14,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+# %% ../../nbs/weights/fisher.ipynb #a737a50a
+from .tensors import moved
+
 # %% ../../nbs/weights/fisher.ipynb #f8a26896
 def _logits(model: nn.Module, batch) -> torch.Tensor:
     """Logits (N, C); ValueError for other outputs."""
@@ -268,7 +271,7 @@ def fisher_diagonal(
     layers, count = {} if not batched else None, 0
     with _evaluating(model), torch.enable_grad():
         for batch in batches:
-            batch = _moved(batch, next(iter(wanted.values())).device)
+            batch = moved(_without_labels(batch), next(iter(wanted.values())).device)
             count += len(_inputs(batch)[0])
             if layers is None:
                 layers = _trusted(model, _watched(model, wanted), _cut(batch, slice(2)), wanted)
@@ -328,12 +331,11 @@ def _cut(batch, rows: slice):
     )
 
 
-def _moved(batch, device):
-    """A batch on the model's device, without labels."""
+def _without_labels(batch):
+    """A batch's inputs alone."""
     if not isinstance(batch, dict):
-        return batch.to(device) if isinstance(batch, torch.Tensor) else batch
-    move = lambda value: value.to(device) if isinstance(value, torch.Tensor) else value
-    return {name: move(value) for name, value in batch.items() if name not in ("label", "labels")}
+        return batch
+    return {name: value for name, value in batch.items() if name not in ("label", "labels")}
 
 
 @contextmanager

@@ -14,6 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+# %% ../../nbs/weights/rebasin.ipynb #58397eea
+from .tensors import check_tensors, specs_of
+
 # %% ../../nbs/weights/rebasin.ipynb #845639c6
 _LAYER = r"(?:encoder|transformer)\.layer\.(\d+)\."
 _AXES = {  # the tensor's name after the model's own prefix → the group of each axis; a number in braces is the layer's
@@ -259,19 +262,9 @@ class Matching(NamedTuple):
 
 # %% ../../nbs/weights/rebasin.ipynb #faf5ffaf
 def _same_architecture(target, reference) -> None:
-    """ValueError names the first tensor that only one of them has or that has another shape."""
-    shapes = [
-        {name: tuple(value.shape) for name, value in model.state_dict().items()}
-        for model in (target, reference)
-    ]
-    differ = [
-        name for name in {**shapes[0], **shapes[1]} if shapes[0].get(name) != shapes[1].get(name)
-    ]
-    if differ:
-        name = differ[0]
-        raise ValueError(
-            f"{name!r} is {shapes[0].get(name, 'missing')} in the target and {shapes[1].get(name, 'missing')} in the reference; match models of one architecture"
-        )
+    """ValueError names tensors that only one of them has or that have another shape."""
+    specs = (specs_of(model.state_dict()) for model in (target, reference))
+    check_tensors(*specs, sides=("target", "reference"))
     heads = [getattr(model.config, "num_attention_heads", None) for model in (target, reference)]
     if heads[0] != heads[1]:
         raise ValueError(

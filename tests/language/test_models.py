@@ -17,8 +17,8 @@ from rouge_score.rouge_scorer import RougeScorer
 from tokenizers import normalizers, processors
 
 from compatkit.language.models import (
-    LanguageRecipe, TokenRows, answer, byte_pairs, encode_examples, final_number, generate, judge, language_arguments, language_model,
-    length_normalized, pack, pretrain, pretrain_once, rouge1, score_choices, small_language_model,
+    TokenRows, answer, byte_pairs, encode_examples, final_number, generate, judge, language_arguments, language_model,
+    length_normalized, pack, pretrain, rouge1, score_choices, small_language_model,
 )  # fmt: skip
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
@@ -754,29 +754,6 @@ def test_precision_is_bfloat16_or_float32(tmp_path):
     )
     with pytest.raises(ValueError, match="precision 'float16' is not one of float32, bfloat16"):
         language_arguments(precision="float16", output_dir=str(tmp_path))
-
-
-def test_a_pretrained_version_is_kept_once_and_read_back(tmp_path):
-    task = load_questions("arithmetic").limited(train=100, selection=10, test=10)
-    recipe = LanguageRecipe(
-        layers=1, width=32, max_length=64, vocabulary=270, block=32, steps=2, batch_size=4
-    )
-    whole = pretrain_once(recipe, [task], 0, tmp_path)
-    assert pretrain_once(recipe, [task], 0, tmp_path).record == whole.record
-    half = pretrain_once(
-        LanguageRecipe(**{**vars(recipe), "share": 0.5, "steps": 1}), [task], 0, tmp_path
-    )
-    assert half.id != whole.id and half.results["tokens"] < 0.6 * whole.results["tokens"]
-    (model, tokenizer), (_, of_half) = (
-        language_model(whole.folder / "model"),
-        language_model(half.folder / "model"),
-    )
-    assert (
-        tokenizer.get_vocab() == of_half.get_vocab()
-        and model.num_parameters() == whole.results["parameters"]
-    )
-    assert len(answer(model, tokenizer, task)) == 10
-    assert {pretrain_once(recipe, [task], seed, tmp_path).id for seed in (0, 1)} != {whole.id}
 
 
 def test_models_that_cannot_be_read_safely_are_refused(tmp_path):

@@ -458,3 +458,16 @@ def test_a_smaller_share_of_the_text_is_part_of_a_larger_one():
 def test_loading_the_generated_task_imports_no_torch():
     code = "import json, sys; from compatkit.language.tasks import load_questions; load_questions('arithmetic'); print(json.dumps('torch' in sys.modules))"
     assert in_another_process(code) is False
+
+
+@pytest.mark.parametrize("name", ("piqa", "hellaswag", "gsm8k", "samsum"))
+def test_the_papers_splits_are_four_fifths_one_fifth_and_all_that_it_reports_on(tmp_path, name):
+    folder = folder_of(tmp_path, name)
+    task, ours = load_questions(name, folder, as_in_paper=True), load_questions(name, folder)
+    assert task.selection_chooses_epoch and not ours.selection_chooses_epoch
+    assert {one.id.split("-")[0] for one in task.train + task.selection} == {"train"}
+    assert abs(len(task.selection) - 0.2 * len(task.learnt)) <= 1
+    assert {one.id for one in ours.test} <= {one.id for one in task.test}
+    assert (len(task.test) > len(ours.test)) == (name == "hellaswag")
+    assert task.learnt == (*task.train, *task.selection) and ours.learnt == ours.train
+    assert task.rule.startswith("as in the paper") and task.fingerprint != ours.fingerprint

@@ -1,19 +1,22 @@
 """Data updates: what is old is part of what is new, in proportion; NFR knows its examples; the authors' split stays apart."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import tiny
 from datasets import ClassLabel, Dataset, Features, Value
 
-from compatkit.training.tasks import Task
+from compatkit.training import data_updates
+from compatkit.training.tasks import Task, load_task
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
-from compatkit.training.loop import train_once
+from compatkit.experiments.trainings import train_once
 from compatkit.training.data_updates import (
     SCENARIOS,
     DataUpdate,
+    adddata_ids,
     data_update,
     massive_adddata,
     more_classes,
@@ -357,3 +360,52 @@ def test_a_real_set_is_reduced_to_the_talks_sizes(tmp_path):
         and len(classes.known()) == 20
     )
     assert len(data_update("banking77", data_dir=tmp_path, train=900).new.train) == 900
+
+
+def test_the_authors_ids_are_numbers_and_their_old_parts_lie_in_the_new_ones():
+    parts = adddata_ids()
+    assert {part: len(numbers) for part, numbers in parts.items()} == {
+        "train_old": 1000, "train_updated": 1500, "validation_old": 333, "validation_updated": 500, "test": 4000,
+    }  # fmt: skip
+    assert all(number.isdigit() for numbers in parts.values() for number in numbers)
+    assert set(parts["train_old"]) < set(parts["train_updated"])
+    assert not set(parts["test"]) & set(parts["train_updated"] + parts["validation_updated"])
+
+
+def test_the_authors_split_is_put_together_from_massive_by_its_ids(monkeypatch):
+    numbers = [number for part in adddata_ids().values() for number in part]
+    every = list(dict.fromkeys(numbers))
+    rows = Dataset.from_dict({
+        "id": [f"train-{number}" for number in every],
+        "label": [int(number) % 3 for number in every],
+        "utt": [f"text {number}" for number in every],
+    })  # fmt: skip
+    parts = (
+        rows.select(range(4000)),
+        rows.select(range(4000, 5000)),
+        rows.select(range(5000, len(rows))),
+    )
+    massive = replace(
+        load_task("pydoc"),
+        name="massive",
+        train=parts[0],
+        selection=parts[1],
+        test=parts[2],
+        classes=("a", "b", "c"),
+    )
+    monkeypatch.setattr(data_updates, "load_task", lambda name, data_dir=None: massive)
+    monkeypatch.setattr(data_updates, "_adddata_folder", lambda data_dir: None)
+    update = massive_adddata()
+    assert (len(update.old.train), len(update.new.train), len(update.new.test)) == (
+        1000,
+        1500,
+        4000,
+    )
+    assert all(
+        text == f"text {one.split('-')[1]}"
+        for one, text in zip(update.new.test["id"], update.new.test["text"])
+    )
+    lacking = replace(massive, train=massive.train.select(range(10)))
+    monkeypatch.setattr(data_updates, "load_task", lambda name, data_dir=None: lacking)
+    with pytest.raises(ValueError, match="not in this copy of MASSIVE"):
+        massive_adddata()

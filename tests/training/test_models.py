@@ -46,6 +46,8 @@ from compatkit.training.models import (
     small_classifier,
     text_classifier,
     train_tokenizer,
+    REVISIONS,
+    weight_files,
     weights_fingerprint,
 )
 from compatkit.predictions import softmax
@@ -116,8 +118,8 @@ def test_a_folder_without_config_names_what_it_holds(tmp_path):
         model_folder(str(tmp_path))
 
 
-def test_pickles_are_not_read(copy):
-    """Torch would run what stands in them."""
+def test_pickles_that_run_something_are_not_read(copy):
+    """Torch's weights_only reader knows tensors and nothing else."""
     (copy / "model.safetensors").unlink()
     ran = copy / "ran"
 
@@ -126,11 +128,75 @@ def test_pickles_are_not_read(copy):
             return open, (str(ran), "w")
 
     torch.save(Bomb(), copy / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="no safetensors file.*pickles.*save_pretrained"):
-        model_folder(str(copy))
-    with pytest.raises(OSError):  # and loading it anyway does not fall back to the pickle
+    with pytest.raises(Exception, match="(?i)weights.only|weights"):
         text_classifier(str(copy), CLASSES)
     assert not ran.exists()
+
+
+def test_a_folder_without_weights_is_refused(copy):
+    (copy / "model.safetensors").rename(copy / "training_state.bin")
+    with pytest.raises(ValueError, match="no weights that are read here.*save_pretrained"):
+        model_folder(str(copy))
+
+
+def test_a_bin_gives_the_same_model_as_safetensors(encoder, copy):
+    tensors = load_file(copy / "model.safetensors")
+    torch.save(tensors, copy / "pytorch_model.bin")
+    (copy / "model.safetensors").unlink()
+    assert model_folder(str(copy)) == copy
+    assert weight_files(copy) == [copy / "pytorch_model.bin"] != weight_files(encoder)
+    one, other = (
+        text_classifier(str(folder), CLASSES)[0].state_dict() for folder in (encoder, copy)
+    )
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert weights_fingerprint(str(copy)) != weights_fingerprint(str(encoder))
+
+
+# --- pinned revisions -----------------------------------------------------------------------------------------------------
+
+ELECTRA = "google/electra-base-discriminator"
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A made-up cache of the hub with the paper's ELECTRA, as its repository is."""
+    import make_hub_cache
+    from huggingface_hub import constants
+
+    make_hub_cache.main(tmp_path, [ELECTRA, "google-bert/bert-base-uncased"], ())
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(
+        "huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(tmp_path / "hub")
+    )
+    return tmp_path / "hub"
+
+
+def test_electra_is_read_at_its_proposed_safetensors_else_from_its_bin(hub):
+    folder = model_folder(ELECTRA)
+    assert folder.name.startswith("622038d") and weight_files(folder)[0].suffix == ".safetensors"
+    shutil.rmtree(folder)
+    folder = model_folder(ELECTRA)
+    assert [path.name for path in weight_files(folder)] == ["pytorch_model.bin"]
+    assert text_classifier(str(folder), CLASSES)[0].config.model_type == "electra"
+
+
+def test_a_request_that_has_moved_on_is_named(hub):
+    repository = hub / "models--google--electra-base-discriminator"
+    moved = "f" * 40
+    (model_folder(ELECTRA)).rename(repository / "snapshots" / moved)
+    (repository / "refs" / "refs" / "pr" / "4").write_text(moved)
+    with pytest.raises(
+        ValueError, match="refs/pr/4 is now the commit ffffffffffff.*written for 622038d"
+    ):
+        model_folder(ELECTRA)
+
+
+def test_a_model_is_read_at_its_pinned_commit_and_no_other(hub):
+    folder = model_folder("google-bert/bert-base-uncased")
+    assert folder.name == REVISIONS["google-bert/bert-base-uncased"][0]
+    folder.rename(folder.parent / ("e" * 40))
+    with pytest.raises(FileNotFoundError, match="bert-base-uncased"):
+        model_folder("google-bert/bert-base-uncased")
 
 
 def test_a_name_that_is_nowhere(tmp_path):
@@ -315,7 +381,8 @@ def test_fewer_layers_are_the_lowest_ones(encoder):
 
 def test_more_layers_than_the_checkpoint_has_are_refused(encoder):
     """The missing ones would be random, and nobody would see it."""
-    from compatkit.training.loop import Recipe, build
+    from compatkit.experiments.recipes import Recipe
+    from compatkit.experiments.trainings import build
 
     assert depth_of(str(encoder)) == 3
     task = SimpleNamespace(classes=CLASSES, image_field="", title="made up")
@@ -546,10 +613,10 @@ def test_pixels_are_scaled_as_the_folder_says(photographer, tmp_path):
     assert image_normalization(str(silent)) is None
 
 
-def test_an_image_model_without_safetensors_is_refused(photographer, tmp_path):
-    folder = shutil.copytree(photographer, tmp_path / "pickled")
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="no safetensors"):
+def test_an_image_model_without_weights_is_refused(photographer, tmp_path):
+    folder = shutil.copytree(photographer, tmp_path / "bare")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="no weights that are read here"):
         image_classifier(str(folder), CLASSES)
     with pytest.raises(FileNotFoundError, match="microsoft/resnet-50.*hf download"):
         image_classifier("microsoft/resnet-50", CLASSES)

@@ -21,7 +21,6 @@ from compatkit.training.tasks import (
     TASKS,
     cut_splits,
     example_key,
-    hash_order,
     image_files,
     load_task,
 )
@@ -703,23 +702,12 @@ def test_fingerprint_order_and_key_are_fixed_for_ever(tmp_path):
         load_task("sst2", tmp_path).fingerprint
         == "c9b543b225ec25741fc9eb34691c2ddd3311de692a1bf29983339cb497ef47aa"
     )
-    assert hash_order(["a", "b", "c", "d"], "demo") == [0, 3, 1, 2]
     assert example_key("ab", "ü") == hashlib.sha256('["ab", "ü"]'.encode()).hexdigest()
 
 
 def test_keys_tell_fields_apart():
     given = [("ab", "c"), ("a", "bc"), ("abc",), ("c", "ab"), ("ab", "c", ""), ('ab", "c',), ()]
     assert len({example_key(*fields) for fields in given}) == len(given)
-
-
-def test_order_by_hash_depends_on_the_salt_and_not_on_the_position():
-    ids = [f"example {number}" for number in range(200)]
-    ordered = [ids[place] for place in hash_order(ids, "one")]
-    turned = ids[::-1]
-    assert ordered == [turned[place] for place in hash_order(turned, "one")]
-    assert sorted(ordered) == sorted(ids) and ordered != ids
-    assert ordered != [ids[place] for place in hash_order(ids, "two")]
-    assert hash_order([], "one") == []
 
 
 # --- a part of a task ---------------------------------------------------------------------------------------------------

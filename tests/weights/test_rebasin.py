@@ -429,10 +429,10 @@ def test_units_inside_a_head_may_move_alone():
 def test_models_of_another_architecture_are_refused_by_tensor():
     with pytest.raises(
         ValueError,
-        match=r"'bert.encoder.layer.0.intermediate.dense.weight' is \(36, 24\) in the target and \(48, 24\)",
+        match=r"'bert.encoder.layer.0.intermediate.dense.weight' has the shape \(36, 24\) in the target and \(48, 24\)",
     ):
         match(made("bert"), encoder("bert", intermediate_size=48))
-    with pytest.raises(ValueError, match=r"'bert.encoder.layer.1.\S+' is missing in the target"):
+    with pytest.raises(ValueError, match=r"bert.encoder.layer.1.\S+ .*only in the reference"):
         match(encoder("bert", num_hidden_layers=1), made("bert"))
     with pytest.raises(ValueError, match="2 attention heads and the reference 3"):
         match(encoder("bert", num_attention_heads=2), made("bert"))

@@ -1,0 +1,84 @@
+"""lm-evaluation-harness asks the test questions of our own files; its answers are ours, by id."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from compatkit.language import harness
+from compatkit.language.harness import (
+    _chosen,
+    _with_our_files,
+    harness_answers,
+    harness_version,
+    readable_by_harness,
+)
+from compatkit.language.models import answer, byte_pairs, small_language_model
+from compatkit.language.tasks import Question, load_questions, task_files
+
+
+def goals(split, count):
+    """Rows of PIQA."""
+    return [
+        {"goal": f"{split} goal {n}", "sol1": f"do {n}", "sol2": f"leave {n} be", "label": n % 2}
+        for n in range(count)
+    ]
+
+
+@pytest.fixture
+def piqa(tmp_path):
+    """A folder with a made-up PIQA."""
+    (tmp_path / "piqa").mkdir()
+    for split, count in (("train", 40), ("validation", 8)):
+        rows = pa.Table.from_pylist(goals(split, count))
+        pq.write_table(rows, tmp_path / "piqa" / f"{split}.parquet")
+    return tmp_path
+
+
+def test_the_harness_answers_as_we_do(piqa):
+    task, (files, place) = load_questions("piqa", piqa, as_in_paper=True), task_files("piqa", piqa)
+    assert place == "folder" and sorted(files) == ["train", "validation"]
+    tokenizer = byte_pairs([question.text for question in task.train], 300)
+    model = small_language_model(tokenizer, 0, 1, 32, 128)
+    asked, ours = (
+        harness_answers(model, tokenizer, task, files, device="cpu"),
+        answer(model, tokenizer, task, device="cpu"),
+    )
+    assert list(asked.id) == list(ours.id) and list(asked.label) == list(ours.label)
+    np.testing.assert_allclose(asked.logits, ours.logits, atol=1e-3)
+
+
+def test_what_it_does_not_have_is_refused(piqa, monkeypatch):
+    sums = load_questions("arithmetic")
+    with pytest.raises(ValueError, match="asked for piqa, hellaswag, gsm8k, not for arithmetic"):
+        harness_answers(None, None, sums, {})
+    task = load_questions("piqa", piqa)
+    monkeypatch.setattr(harness, "_ask", lambda *given: [])
+    with pytest.raises(ValueError, match=r"asked no question \['validation-0'"):
+        harness_answers(None, None, task, {})
+    monkeypatch.setattr(harness, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'compatkit\[lm\]'"):
+        harness_version()
+
+
+def test_another_right_answer_is_named():
+    questions = [Question(f"validation-{n}", "p", choices=("a", "b"), label=0) for n in range(2)]
+    samples = [
+        {"target": target, "filtered_resps": [(-1.0, True), (-2.0, False)]} for target in (0, 1)
+    ]
+    with pytest.raises(ValueError, match="another right answer for validation-1"):
+        _chosen(questions, samples)
+    assert _chosen(questions, [samples[0]] * 2).logits.tolist() == [[-1.0, -2.0]] * 2
+
+
+def test_shots_are_the_harness_s_own_unless_given(tmp_path):
+    files = {"test": [tmp_path / "test.parquet"]}
+    assert "num_fewshot" not in _with_our_files("gsm8k", files, None, tmp_path).read_text()
+    assert '"num_fewshot": 3' in _with_our_files("gsm8k", files, 3, tmp_path).read_text()
+
+
+def test_a_copy_of_hellaswag_needs_both_halves_of_the_context(tmp_path):
+    for name, columns in (("part", ["ctx"]), ("whole", ["ctx", "ctx_a", "ctx_b"])):
+        pq.write_table(pa.table(dict.fromkeys(columns, ["text"])), tmp_path / f"{name}.parquet")
+    part, whole = ({"validation": [tmp_path / f"{name}.parquet"]} for name in ("part", "whole"))
+    assert not readable_by_harness("hellaswag", part) and readable_by_harness("hellaswag", whole)
