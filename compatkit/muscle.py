@@ -4,14 +4,10 @@
 
 # %% auto #0
 __all__ = ['MASKS', 'compatibility_loss', 'compatibility_loss_from_hidden', 'SpanTargets', 'AlignedDistributions',
-           'Compatibility', 'train_compatibility_adapter', 'Setting', 'task_adapter_once', 'rows_of',
-           'compatibility_once', 'adapted']
+           'Compatibility', 'train_compatibility_adapter']
 
 # %% ../nbs/muscle.ipynb #86df1846
-import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
 # %% ../nbs/muscle.ipynb #6c29ff76
@@ -20,17 +16,14 @@ import torch
 
 # %% ../nbs/muscle.ipynb #8611c6ff
 from compatkit.language.adapters import (
-    TRAINS,
     AdapterRecipe,
     Objective,
     Trained,
-    add_adapter,
     copy_adapter,
-    load_adapter,
-    save_adapter,
     split_rows,
+    switched_to,
+    train_adapter,
 )
-from .language.adapters import switched_to, train_adapter
 from compatkit.language.teachers import (
     HiddenStates,
     KeptDistributions,
@@ -39,12 +32,8 @@ from compatkit.language.teachers import (
     chunks,
     hidden_states,
     learnt_positions,
+    model_fingerprint,
 )
-from .language.teachers import keep_distributions, model_fingerprint, tokenizer_fingerprint
-from .language.models import answer, encode_examples, language_model, score_choices
-from .training.models import weights_fingerprint
-from .language.tasks import Questions
-from .experiments.runs import Run, code_fingerprint, home, run_id, run_once
 from compatkit.language.token_alignment import (
     Coverage,
     align_tokens,
@@ -593,6 +582,8 @@ def train_compatibility_adapter(
     task: str = "task",  # the task adapter's name
     name: str = "compatibility",  # the new adapter's
     share: float = 0.2,  # of the rows: validation, which chooses the epoch
+    parts: tuple
+    | None = None,  # (training part, validation part) of the rows; None: cut by `share`
     **options,  # seed, folder, progress and further arguments of adapters.train_adapter
 ) -> Trained:
     """Add the compatibility adapter, a copy of the task adapter, and train it; it is the active one afterwards. ValueError for teachers that do not fit."""
@@ -603,7 +594,8 @@ def train_compatibility_adapter(
     _check_teachers(model, rows, objective, task)
     check_plain_head(model)
     copy_adapter(model, task, name)
-    return train_adapter(model, *split_rows(rows, share), recipe, objective, **options)
+    parts = parts or split_rows(rows, share)
+    return train_adapter(model, *parts, recipe, objective, **options)
 
 
 def _check_teachers(model, rows, objective: Compatibility, task: str) -> None:
@@ -647,201 +639,3 @@ def _compare(side: str, found: dict, wanted: dict) -> None:
         raise ValueError(
             f"the {side} teacher's kept distributions are of another {', another '.join(wrong)}: keep them anew for this model and these rows"
         )
-
-# %% ../nbs/muscle.ipynb #7e791197
-@dataclass(frozen=True)
-class Setting:
-    """One way to train the compatibility adapter."""
-
-    mask: str = "wrong"
-    cross_entropy: float = 0.0  # c
-    temperature: float = 2.0
-    k: int = 64  # most likely words kept of each teacher
-
-
-def task_adapter_once(
-    base: Run | str | Path,  # a pretraining run, or a folder with a base model and its tokenizer
-    task: Questions,
-    recipe: AdapterRecipe,
-    seed: int,
-    home_folder=None,  # where runs live
-) -> Run:
-    """The run of a task adapter: trained on the task's training questions, its answers kept."""
-    named = {
-        "task": task.title,
-        "data": task.fingerprint[:16],
-        "base": _name_of(base),
-        "recipe": recipe.identity(),
-        "seed": seed,
-    }
-    code = code_fingerprint(*TRAINS, encode_examples, answer, score_choices)[:16]
-
-    def train(checkpoints: Path):
-        """(model, tokenizer, training)"""
-        model, tokenizer = language_model(_folder_of(base))
-        model = add_adapter(model, recipe, seed=seed)
-        return (
-            model,
-            tokenizer,
-            train_adapter(
-                model,
-                *split_rows(rows_of(task, model, tokenizer)),
-                recipe,
-                seed=seed,
-                folder=checkpoints,
-            ),
-        )
-
-    return _adapter_run(
-        {"kind": "task_adapter", "code": code, **named}, train, task, "task", home_folder
-    )
-
-
-def rows_of(task: Questions, model, tokenizer):
-    """The training questions as token rows, all tokens learnt; questions longer than the model's positions lose tokens on the left."""
-    return encode_examples(
-        task.train, tokenizer, model.config.max_position_embeddings, too_long="cut"
-    )
-
-# %% ../nbs/muscle.ipynb #2b06cd67
-def compatibility_once(
-    old_base: Run | str | Path,
-    old: Run,  # its task adapter
-    new_base: Run | str | Path,
-    new: Run,  # the new base's task adapter
-    task: Questions,
-    recipe: AdapterRecipe,
-    setting: Setting,
-    seed: int,
-    home_folder=None,
-) -> Run:
-    """The run of a compatibility adapter, from kept distributions of both teachers; tokenizers that differ are aligned by spans."""
-    parts = (
-        _Sum,
-        _chunk,
-        _against_all,
-        _against_top,
-        _to_old,
-        _span_weights,
-        compatibility_loss_from_hidden,
-        Compatibility,
-        AlignedDistributions,
-    )
-    code = code_fingerprint(
-        *TRAINS,
-        *parts,
-        train_compatibility_adapter,
-        keep_distributions,
-        encode_examples,
-        answer,
-        score_choices,
-    )[:16]
-    named = {
-        "task": task.title,
-        "data": task.fingerprint[:16],
-        "recipe": recipe.identity(),
-        "setting": asdict(setting),
-        "seed": seed,
-    }
-
-    def train(checkpoints: Path):
-        """(model, tokenizer, training)"""
-        model, tokenizer = adapted(new_base, new)
-        rows = rows_of(task, model, tokenizer)
-        objective = Compatibility(
-            _old_teacher(old_base, old, task, rows, tokenizer, setting, home_folder),
-            _keep(model, rows, tokenizer, new, setting, home_folder), setting.mask, setting.temperature, setting.cross_entropy,
-        )  # fmt: skip
-        return (
-            model,
-            tokenizer,
-            train_compatibility_adapter(
-                model, rows, recipe, objective, seed=seed, folder=checkpoints
-            ),
-        )
-
-    configuration = {
-        "kind": "compatibility_adapter",
-        "code": code,
-        "parents": [old.id, new.id],
-        **named,
-    }
-    return _adapter_run(configuration, train, task, "compatibility", home_folder)
-
-
-def adapted(base: Run | str | Path, run: Run) -> tuple:
-    """(model with the run's adapter, tokenizer)."""
-    if run.recalled:
-        raise ValueError(
-            f"the run {run.id} was read from results/, which holds no weights: train it here, without from_results"
-        )
-    model, tokenizer = language_model(_folder_of(base))
-    return load_adapter(model, run.folder / "adapter"), tokenizer
-
-# %% ../nbs/muscle.ipynb #b63fa5cf
-def _folder_of(base: Run | str | Path) -> Path:
-    """The folder of a base's weights."""
-    if isinstance(base, Run) and base.recalled:
-        raise ValueError(
-            f"the run {base.id} was read from results/, which holds no weights: train it here, without from_results"
-        )
-    return base.folder / "model" if isinstance(base, Run) else Path(base)
-
-
-def _name_of(base: Run | str | Path) -> str:
-    """What stands for a base in a run's configuration: the pretraining run's id, or the fingerprint of the weights."""
-    return base.id if isinstance(base, Run) else weights_fingerprint(str(base))
-
-
-def _keep(model, rows, tokenizer, run: Run, setting: Setting, home_folder) -> KeptDistributions:
-    """The distributions of a run's model, kept beside the runs."""
-    folder = (
-        Path(home_folder or home())
-        / "distributions"
-        / f"{run.id}-{rows.fingerprint[:8]}-k{setting.k}-T{setting.temperature:g}"
-    )
-    return keep_distributions(model, rows, folder, tokenizer, setting.k, setting.temperature)
-
-
-def _old_teacher(base, run: Run, task: Questions, rows, tokenizer, setting: Setting, home_folder):
-    """The old model's kept distributions, aligned if its tokenizer is another."""
-    model, words = adapted(base, run)
-    old_rows = rows_of(task, model, words)
-    kept = _keep(model, old_rows, words, run, setting, home_folder)
-    if (
-        tokenizer_fingerprint(words) == tokenizer_fingerprint(tokenizer)
-        and old_rows.fingerprint == rows.fingerprint
-    ):
-        return kept
-    return AlignedDistributions(
-        kept, old_rows, rows, [one.text for one in task.train], words, tokenizer
-    )
-
-
-def _adapter_run(
-    configuration: dict, train: Callable, task: Questions, name: str, home_folder
-) -> Run:
-    """Train, keep the adapter and the answers by every measure."""
-    checkpoints = Path(home_folder or home()) / "checkpoints" / run_id(configuration)
-
-    def compute(folder: Path) -> dict:
-        """One run."""
-        model, tokenizer, trained = train(checkpoints)
-        save_adapter(model, name, folder / "adapter")
-        accuracy = {}
-        for measure in task.measures:
-            for split in ("selection", "test"):
-                found = answer(model, tokenizer, task, split, measure, too_long="cut")
-                found.save(folder / f"predictions-{split}-{measure}.parquet")
-                right = found.correct if found.label is not None else found.score
-                accuracy[f"{split}-{measure}"] = float(np.mean(right))
-        return {
-            "accuracy": accuracy,
-            "history": trained.history,
-            "best_epoch": trained.best_epoch,
-            "validation_loss": trained.validation_loss,
-        }
-
-    run = run_once(configuration, compute, home_folder)
-    shutil.rmtree(checkpoints, ignore_errors=True)
-    return run

@@ -137,10 +137,6 @@ class WeightTreatment(Treatment):
         """Name, settings, and a hash of the old weights."""
         return super().configuration() | {"old_weights": weights_hash(self._old)}
 
-    def trains_with(self) -> tuple:
-        """What fits the old weights to the new model."""
-        return copied_weights, head_names, spread_rows
-
     def prepare(self, model):
         """The same model. ValueError if the old weights are not those of its architecture, or if it is cut over machines."""
         refuse_sharded(model, type(self).__name__)
@@ -278,10 +274,6 @@ class ElasticWeightConsolidation(WeightTreatment):
         """Name, settings, and hashes of the old weights and of their Fisher."""
         return super().configuration() | {"fisher": weights_hash(self._fisher)}
 
-    def trains_with(self) -> tuple:
-        """The penalty is part of what trains."""
-        return *super().trains_with(), _Springs
-
     def prepare(self, model):
         """The same model. ValueError as for all, and for a Fisher that lacks a tensor."""
         super().prepare(model)
@@ -412,10 +404,6 @@ class Mixout(WeightTreatment):
             raise ValueError(f"over is {over!r}; valid are 'linear' and 'all'")
         super().__init__(old, old_classes)
         self.probability, self.over = probability, over
-
-    def trains_with(self) -> tuple:
-        """The mask and how it is put to work are part of what trains."""
-        return *super().trains_with(), mixout_mask, _Mixed, shown
 
     def forward(self, model, inputs: dict, old_logits, step: int):
         """Logits (N, C) under a fresh mask while training. ValueError under gradient checkpointing and torch.compile."""

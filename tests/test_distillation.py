@@ -14,14 +14,15 @@ from compatkit.distillation import (
     FocalDistillation,
     LogitDifferenceInhibition,
     NaiveReweighting,
-    architectures,
     divergence,
     logit_distance,
     old_label,
     old_right,
     shared_columns,
 )
-from compatkit.training.loop import Treatment, fine_tune, predict, train_once
+from compatkit.experiments.recipes import architectures
+from compatkit.experiments.trainings import train_once
+from compatkit.training.loop import fine_tune, predict, Treatment
 
 LOGITS = torch.tensor([[0.2, 1.0, -0.4], [1.5, -0.3, 0.1], [0.0, 0.3, 0.9], [-1.0, 0.4, 0.4]])
 OLD = torch.tensor([[1.2, 0.1, -1.0], [0.3, 0.2, -2.0], [2.0, -1.0, 1.0], [0.5, -0.5, 3.0]])

@@ -34,21 +34,17 @@ from compatkit.language.teachers import (
     model_fingerprint,
     top_tokens,
 )
-from compatkit.language.models import byte_pairs, encode_examples, small_language_model
+from compatkit.language.models import byte_pairs, encode_examples
 from compatkit.muscle import (
     MASKS,
     AlignedDistributions,
     Compatibility,
-    Setting,
     SpanTargets,
-    adapted,
     compatibility_loss,
     compatibility_loss_from_hidden,
-    compatibility_once,
-    task_adapter_once,
     train_compatibility_adapter,
 )
-from compatkit.language.tasks import Question, Questions
+from compatkit.language.tasks import Question
 from tiny_llama import RECIPE
 
 B, T, V, H = 3, 9, 23, 7
@@ -857,72 +853,7 @@ def test_a_model_sharded_over_two_processes(teachers, plain_losses, tmp_path):
     assert model_fingerprint(plain) == first["whole"] != model_fingerprint(teachers[1]())
 
 
-# --- runs and the notebook -------------------------------------------------------------------------------------------
-
-
-def animals():
-    """A task of choosing and its rows."""
-    made = [
-        Question(str(n), text.rpartition(" ")[0], choices=("naïve", "clever"), label=n % 2)
-        for n, text in enumerate(TEXTS)
-    ]
-    return Questions(
-        "animals",
-        "animals",
-        tuple(made[:8]),
-        tuple(made[8:10]),
-        tuple(made[10:]),
-        ("choice",),
-        None,
-        "made up",
-        "made",
-    )
-
-
-def base(folder, seed, tokenizer):
-    """A base model's folder."""
-    small_language_model(tokenizer, seed, 1, 32, 32).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.mark.parametrize("same_tokenizer", (True, False))
-def test_both_adapters_as_runs(tmp_path, same_tokenizer):
-    old_words, new_words = pair_of_tokenizers()
-    old_base = base(tmp_path / "old", 0, new_words if same_tokenizer else old_words)
-    new_base, recipe, home = (
-        base(tmp_path / "new", 1, new_words),
-        replace(RECIPE, epochs=1),
-        tmp_path / "runs",
-    )
-    old, new = (
-        task_adapter_once(folder, animals(), recipe, seed, home)
-        for seed, folder in enumerate((old_base, new_base))
-    )
-    run = compatibility_once(old_base, old, new_base, new, animals(), recipe, Setting(k=8), 1, home)
-    assert len({old.id, new.id, run.id}) == 3 and run.configuration["parents"] == [old.id, new.id]
-    for one in (old, new, run):
-        assert (
-            len(one.predictions("test-choice")) == 2
-            and len(one.predictions("selection-choice")) == 2
-        )
-    assert (
-        compatibility_once(
-            old_base, old, new_base, new, animals(), recipe, Setting(k=8), 1, home
-        ).folder
-        == run.folder
-    )
-    assert (
-        compatibility_once(
-            old_base, old, new_base, new, animals(), recipe, Setting("none", k=8), 1, home
-        ).id
-        != run.id
-    )
-    assert not list((home / "checkpoints").glob("*")), "checkpoints go when a run is done"
-    model, _ = adapted(new_base, run)
-    with pytest.raises(ValueError, match="was trained on another base model"):
-        adapted(old_base, run)
-    assert model.peft_config["task"].r == RECIPE.rank
+# --- the notebook -------------------------------------------------------------------------------------------------
 
 
 def test_wrong_parameters_are_all_named_with_the_valid_ones():
@@ -932,12 +863,13 @@ def test_wrong_parameters_are_all_named_with_the_valid_ones():
         "mask": "right",
         "cross_entropy": 2,
         "maks": "wrong",
-        "upgrade": "e",
+        "upgrade": "f",
+        "alpha": "printed",
     }
     error, message = refusals("muscle", {"wrong": wrong}, {})["wrong"]
     assert error == "ValueError"
     for part in (
         "task = 'sst2'", "'arithmetic', 'piqa', 'hellaswag', 'gsm8k', 'samsum'", "table = 7", "'figure5'", "mask = 'right'", "'token_likelihood'",
-        "cross_entropy = 2: a number from 0 to 1", "unknown parameter 'maks'", "did you mean 'mask'", "upgrade = 'e'",
+        "cross_entropy = 2: a number from 0 to 1", "unknown parameter 'maks'", "did you mean 'mask'", "upgrade = 'f'", "alpha = 'printed': valid are auto, twice the rank, as printed",
     ):  # fmt: skip
         assert part in message, part
