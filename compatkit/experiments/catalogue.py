@@ -20,9 +20,8 @@ from statistics import median
 from typing import NamedTuple
 
 # %% ../../nbs/experiments/catalogue.ipynb #28e6be39
+from .parameters import SCALES
 from compatkit.experiments.runs import (
-    SCALES,
-    Run,
     failed_runs,
     find,
     home,
@@ -152,7 +151,7 @@ class Job:
             "kind": "table",
             "notebook": self.entry.notebook,
             "parameters": self.parameters,
-            "code": source_fingerprint(self.entry.notebook),
+            "source": source_fingerprint(self.entry.notebook),
         }
 
     def __str__(self) -> str:
@@ -239,9 +238,9 @@ def source_fingerprint(notebook: str) -> str:
         )
     cells = json.loads((root / "nbs" / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]
     parts = ["".join(cell["source"]).encode() for cell in cells if cell["cell_type"] == "code"]
-    library = Path(__file__).parent if "__file__" in globals() else root / "compatkit"
+    library = Path(__file__).parents[1] if "__file__" in globals() else root / "compatkit"
     parts += [
-        path.read_bytes() for path in sorted(library.glob("*")) if path.suffix in (".py", ".csv")
+        path.read_bytes() for path in sorted(library.rglob("*")) if path.suffix in (".py", ".csv")
     ]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
@@ -284,31 +283,20 @@ def survey(
 
 def _kept_tables(results: Path) -> list[_Kept]:
     """The tables under results/, with the time of the runs behind them."""
-    from compatkit.experiments.result_tables import load_table
+    from compatkit.experiments.published import published_runs
+    from compatkit.experiments.result_tables import kept_tables
 
-    records, found = {}, []
-    for path in sorted((results / "tables").glob("*.json")):
-        table = load_table(path)
-        for one in {one for row in table.rows for one in row.records}:
-            if one not in records and (results / one).is_dir():
-                records[one] = Run.load(results / one).record
-        behind = [
-            records[one]
-            for one in {one for row in table.rows for one in row.records}
-            if one in records
-        ]
-        when = max((datetime.fromisoformat(one["started"]) for one in behind), default=None)
-        machines = {machine(one["hardware"]) for one in behind}
-        found.append(
-            _Kept(
-                tuple(path.stem.split("-")),
-                max((row.seeds for row in table.rows), default=0),
-                sum(one["seconds"] for one in behind),
-                when,
-                machines.pop() if len(machines) == 1 else (),
-            )
-        )
-    return found
+    runs, kept = published_runs(results), []
+    for name, table in kept_tables(results).items():
+        records = {record for row in table.rows for record in row.records}
+        behind = [runs[record].record for record in records if record in runs]
+        when = max((datetime.fromisoformat(record["started"]) for record in behind), default=None)
+        machines = {machine(record["hardware"]) for record in behind}
+        seeds = max((row.seeds for row in table.rows), default=0)
+        seconds = sum(record["seconds"] for record in behind)
+        same = machines.pop() if len(machines) == 1 else ()
+        kept.append(_Kept(tuple(name.split("-")), seeds, seconds, when, same))
+    return kept
 
 
 def _is_of(kept: _Kept, job: Job) -> bool:

@@ -16,7 +16,7 @@ from statistics import median
 from typing import NamedTuple
 
 # %% ../../nbs/experiments/claims.ipynb #1b4cb08b
-from .result_tables import CONTROLS, ResultTable, Row, load_table
+from .result_tables import CONTROLS, ResultTable, Row, kept_tables
 
 # %% ../../nbs/experiments/claims.ipynb #54ef94af
 @dataclass(frozen=True)
@@ -156,12 +156,7 @@ def judged(
     results=None,  # results/ unless told
 ) -> list[tuple]:
     """(Claim, its Evidence from each kept table at mini or paper scale), in the order of CLAIMS."""
-    from compatkit.experiments.runs import results_folder
-
-    kept = {
-        path.stem: load_table(path)
-        for path in sorted((Path(results or results_folder()) / "tables").glob("*.json"))
-    }
+    kept = kept_tables(results)
     return [
         (
             claim,
@@ -310,12 +305,9 @@ def method_summaries(
     results=None,  # results/ unless told
 ) -> list[Summary]:
     """Each family of methods over the kept tables, the least NFR first. Variants and tables of the rule on top of others are left out."""
-    from compatkit.experiments.runs import results_folder
-
     seen: dict = {}
-    for path in sorted((Path(results or results_folder()) / "tables").glob("*.json")):
-        notebook, task, scale, *rest = path.stem.split("-")
-        table = load_table(path)
+    for name, table in kept_tables(results).items():
+        notebook, task, scale, *rest = name.split("-")
         rows = () if table.unjudged else table.rows
         new = next(
             (row for row in rows if row.method == "new model" and row.seeds and row.nfr[0] > 0),

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 # %% ../../nbs/experiments/tables.ipynb #004f9116
 from .catalogue import Job
-from .result_tables import load_table
+from .result_tables import TABLES, drop_table, kept_tables
 from .runs import Run, home, project_root, results_folder, run_once
 
 # %% ../../nbs/experiments/tables.ipynb #5dd35b35
@@ -223,7 +223,7 @@ def run_jobs_on_ray(
     """Each job's outcome, as they come; ModuleNotFoundError without ray, ConnectionError in seconds where no cluster answers."""
     ray = _connected(address)
     where = str(Path(folder or home()).resolve())
-    paths = {"COMPATKIT_ROOT": str(project_root()), "PYTHONPATH": str(Path(__file__).parent.parent)}
+    paths = {"COMPATKIT_ROOT": str(project_root()), "PYTHONPATH": str(Path(__file__).parents[2])}
     remote = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=5)(_on_a_node).options(
         runtime_env={"env_vars": paths}
     )
@@ -285,12 +285,11 @@ def export_tables(
 
     kept, folder = Path(results or results_folder()), Path(folder)
     texts = {"claims.md": claims_markdown(kept)}
-    for path in sorted((kept / "tables").glob("*.json")):
-        table = load_table(path)
+    for name, table in kept_tables(kept).items():
         texts |= {
-            f"{path.stem}.csv": table.to_csv(),
-            f"{path.stem}.tex": table.to_latex(),
-            f"{path.stem}.md": table.to_markdown() + "\n",
+            f"{name}.csv": table.to_csv(),
+            f"{name}.tex": table.to_latex(),
+            f"{name}.md": table.to_markdown() + "\n",
         }
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -317,46 +316,42 @@ def verify(
 ) -> Iterator[Verdict]:
     """Each kept table's verdict, as they come; ValueError names a table that is not kept."""
     results = results_folder()
-    kept = {path.stem: path for path in sorted((results / "tables").glob("*.json"))}
+    kept = kept_tables(results)
     if wrong := [name for name in names if name not in kept]:
-        raise ValueError(f"results/tables has no {wrong[0]}.json; it has {', '.join(kept)}")
+        raise ValueError(f"results/ has no table {wrong[0]}; it has {', '.join(kept)}")
     workers, threads, _ = machines_share(workers)
     with ThreadPoolExecutor(workers) as pool, _stopping():
         tasks = [
-            pool.submit(_verified, name, path, results, data_dir, threads)
-            for name, path in kept.items()
+            pool.submit(_verified, name, table, results, data_dir, threads)
+            for name, table in kept.items()
             if not names or name in names
         ]
         yield from (task.result() for task in as_completed(tasks))
 
 
-def _verified(name: str, path: Path, results: Path, data_dir: str, threads: int) -> Verdict:
+def _verified(name: str, table, results: Path, data_dir: str, threads: int) -> Verdict:
     """Make a table again beside links to the published runs, and compare."""
-    try:
-        table = load_table(path)
-    except ValueError as error:
-        return Verdict(name, "differs", 0, str(error))
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder) / "results"
-        (again / "tables").mkdir(parents=True)
-        for run in results.iterdir():
-            if (run / "record.json").is_file():
-                (again / run.name).symlink_to(run)
-        _copy_other_tables(name, results, again)
+        _link_runs(results, again)
+        drop_table(name, again)  # the others stay: the notebook of decision rules reads them
         error = _made_again(table.command, Path(folder), again, data_dir, threads)
-        made = again / "tables" / f"{name}.json"
-        if not made.is_file():
-            return Verdict(
-                name, "not checked", 0, error or f"`{table.command}` made no {name}.json"
-            )
-        return compare_tables(name, table, load_table(made))
+        made = kept_tables(again).get(name)
+        if made is None:
+            return Verdict(name, "not checked", 0, error or f"`{table.command}` made no {name}")
+        return compare_tables(name, table, made)
 
 
-def _copy_other_tables(name: str, results: Path, again: Path) -> None:
-    """The other kept tables, which the notebook of decision rules reads."""
-    for path in (results / "tables").glob("*.json"):
-        if path.stem != name:
-            shutil.copy(path, again / "tables")
+def _link_runs(results: Path, again: Path) -> None:
+    """The studies again in another folder: their tables copied, all else as links."""
+    again.mkdir(parents=True)
+    for folder in {path.parent for path in results.glob("*/*.json*")}:
+        (again / folder.name).mkdir()
+        for path in folder.iterdir():
+            if path.name == TABLES:
+                shutil.copy(path, again / folder.name)
+            elif path.suffix in (".jsonl", ".parquet"):
+                (again / folder.name / path.name).symlink_to(path.resolve())
 
 
 def _made_again(command: str, folder: Path, results: Path, data_dir: str, threads: int) -> str:

@@ -16,10 +16,10 @@ from compatkit.experiments.claims import (
     method_summaries,
     summaries_markdown,
 )
-from compatkit.experiments.result_tables import ResultTable, Row, load_table
+from compatkit.experiments.result_tables import ResultTable, Row, keep_table, kept_tables
 
 ROOT = Path(__file__).resolve().parents[2]
-KEPT = sorted((ROOT / "results" / "tables").glob("*.json"))
+KEPT = kept_tables(ROOT / "results")
 
 
 def table(*rows):
@@ -73,12 +73,11 @@ def test_rows_that_are_not_there_judge_nothing(missing):
 
 
 def test_a_table_of_models_at_chance_judges_nothing(tmp_path):
-    (tmp_path / "tables").mkdir()
     unfit = ResultTable(
         "made-up", (NEW, recorded("compatibility adapter", 0.01)), unjudged="models at chance"
     )
     assert judge(BELOW, unfit)[1:] == ("not judged", "models at chance")
-    unfit.save(tmp_path / "tables" / "muscle-piqa-mini-a-main.json")
+    keep_table(unfit, "muscle-piqa-mini-a-main", results=tmp_path)
     assert method_summaries(tmp_path) == []
     assert {one.word for _, evidence in judged(tmp_path) for one in evidence} == {"not judged"}
     assert "piqa (a): **not judged**, models at chance" in claims_markdown(tmp_path)
@@ -99,26 +98,22 @@ def test_claims_are_about_tables_of_the_list():
 def test_each_claim_finds_its_rows_in_the_kept_tables():
     """A method that was renamed in a notebook would silently be *not run* here."""
     not_run = {claim.sentence for claim, evidence in judged(ROOT / "results") if not evidence}
-    kept = {(path.stem.split("-")[0], path.stem.split("-")[-1]) for path in KEPT}
+    kept = {(name.split("-")[0], name.split("-")[-1]) for name in KEPT}
     for claim in CLAIMS:
         if any((claim.notebook, one) in kept for one in claim.tables):
             assert claim.sentence not in not_run, claim
 
 
 def test_variants_judge_no_claim(tmp_path):
-    (tmp_path / "tables").mkdir()
     for name in (
         "gated_fusion-pydoc-mini-a-main-out_of_fold",
         "gated_fusion-pydoc-mini-a-main-2_settings",
     ):
-        load_table(ROOT / "results" / "tables" / "gated_fusion-pydoc-mini-a-main.json").save(
-            tmp_path / "tables" / f"{name}.json"
-        )
+        keep_table(KEPT["gated_fusion-pydoc-mini-a-main"], name, results=tmp_path)
     assert not any(evidence for _, evidence in judged(tmp_path))
 
 
 def test_two_tables_of_one_upgrade_are_told_apart(tmp_path):
-    (tmp_path / "tables").mkdir()
     for name in ("muscle-x-mini-a-main", "muscle-x-mini-a-4", "muscle-x-mini-b-main"):
         keep(tmp_path, name, NEW, recorded("compatibility adapter", 0.01))
     text = claims_markdown(tmp_path)
@@ -131,7 +126,7 @@ def test_two_tables_of_one_upgrade_are_told_apart(tmp_path):
 def test_text_stays_text(tmp_path, monkeypatch):
     loud = Claim("<b>", "a | b <script>", "bcwi", ("main",), ("it",), ("new model",))
     monkeypatch.setattr("compatkit.experiments.claims.CLAIMS", (loud,))
-    table(NEW, row("it", 0.01)).save(tmp_path / "tables" / "bcwi-x-mini-main.json")
+    keep_table(table(NEW, row("it", 0.01)), "bcwi-x-mini-main", results=tmp_path)
     assert "<script>" not in claims_html(tmp_path)
     assert "**held**" in claims_markdown(tmp_path)
 
@@ -140,7 +135,7 @@ def test_text_stays_text(tmp_path, monkeypatch):
 
 
 def keep(folder, name, *rows):
-    table(*rows).save(folder / "tables" / f"{name}.json")
+    keep_table(table(*rows), name, results=folder)
 
 
 def recorded(method, nfr, low=-0.01, high=0.01, record="r"):

@@ -10,10 +10,12 @@ from compatkit.training.models import MINI_PACKAGE
 from compatkit.experiments.recipes import (
     MINI,
     Experiment,
+    Recipe,
     at_scale,
     begin,
     pretrained,
     small,
+    upgrade_models,
     upgrade_recipes,
     weights_at_hand,
 )
@@ -130,3 +132,51 @@ def test_mini_names_where_an_encoder_could_come_from(monkeypatch):
     monkeypatch.setattr("compatkit.training.models.packaged_encoder", lambda: None)
     with pytest.raises(FileNotFoundError, match=MINI_PACKAGE):
         upgrade_recipes(of("mrpc"), "mini", "a")
+
+
+# --- paper scale -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_the_whole_one_over_devices_and_accumulation(monkeypatch):
+    recipe = Recipe(batch_size=32)
+    assert recipe.arguments()["per_device_train_batch_size"] == 32
+    assert "gradient_accumulation_steps" not in recipe.arguments()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    split = replace(recipe, accumulation=4).arguments()
+    assert split["per_device_train_batch_size"] == 8 and split["gradient_accumulation_steps"] == 2
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert "gradient_accumulation_steps" not in replace(recipe, accumulation=4).arguments()
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(
+        ValueError, match="32 examples in 1 parts cannot be split evenly over 3 process"
+    ):
+        recipe.arguments()
+
+
+def test_accumulation_is_part_of_a_name_only_where_it_is_used():
+    assert "accumulation" not in Recipe().identity()
+    assert replace(Recipe(), accumulation=2).identity()["accumulation"] == 2
+
+
+def test_a_missing_model_of_this_upgrade_stops_auto_and_is_named(monkeypatch):
+    """With a GPU nobody is given a smaller scale's table because a download failed."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("IN_TEST", raising=False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("compatkit.experiments.recipes.model_folder", only("google-bert"))
+    chosen = parameters(task="mrpc", scale="auto")
+    task = of("mrpc")
+    assert begin(chosen, upgrade_models("a"), task).scale == "paper"
+    with pytest.raises(FileNotFoundError, match="electra.*`-p scale mini` trains small models"):
+        begin(chosen, upgrade_models("b"), task)
+
+
+def only(owner):
+    """Models of this owner can be had, no others."""
+
+    def folder(name):
+        if not name.startswith(owner):
+            raise FileNotFoundError(f"no whole local copy of the model {name!r}")
+        return name
+
+    return folder

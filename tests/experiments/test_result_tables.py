@@ -16,11 +16,14 @@ from compatkit.predictions import Predictions
 from compatkit.experiments.result_tables import (
     ResultTable,
     Row,
-    accuracy_nfr_picture,
+    kept_tables,
+    keep_table,
+    keep_pictures,
+    kept_pictures,
+    drop_table,
     load_table,
     measure,
     paper_figures,
-    results_markdown,
 )
 
 
@@ -385,39 +388,32 @@ def test_numbers_of_numpy_are_saved(tmp_path):
     )
 
 
-def test_kept_tables_follow_each_other_with_their_commands(tmp_path):
-    assert results_markdown(tmp_path) == ""
-    for name in ("b", "a"):
-        ResultTable(f"table {name}", ROWS, command=f"papermill -p task {name}").save(
-            tmp_path / f"{name}.json"
-        )
-    (tmp_path / "notes.txt").write_text("no table")
-    text = results_markdown(tmp_path)
-    parts = (
-        "| table a |",
-        "`papermill -p task a`",
-        "| table b |",
-        "`papermill -p task b`",
-        "**table a**",
-        "**table b**",
-    )
-    places = [text.index(part) for part in parts]
-    assert places == sorted(places) and text.count("**") == 4 and "no table" not in text
-    assert text.count("<details>") == text.count("</details>") == 2
+def test_tables_of_a_study_stand_together_by_name(tmp_path):
+    assert kept_tables(tmp_path) == {}
+    for name in ("bcwi-mrpc-mini-b", "bcwi-sst2-mini-main", "bcwi-mrpc-mini-a"):
+        keep_table(ResultTable(f"table {name}", ROWS), name, results=tmp_path)
+    keep_table(ResultTable("again", ROWS), "bcwi-mrpc-mini-b", results=tmp_path)
+    found = kept_tables(tmp_path)
+    assert list(found) == ["bcwi-mrpc-mini-a", "bcwi-mrpc-mini-b", "bcwi-sst2-mini-main"]
+    assert found["bcwi-mrpc-mini-b"].title == "again"
+    files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*"))
+    assert files == ["bcwi-mrpc/tables.json", "bcwi-sst2/tables.json"]
+    drop_table("bcwi-mrpc-mini-b", tmp_path)
+    assert "bcwi-mrpc-mini-b" not in kept_tables(tmp_path)
 
 
-def test_the_overview_names_old_new_and_the_best_that_does_not_pay(tmp_path):
-    ResultTable("one", ROWS, command="make one").save(tmp_path / "one.json")
-    (line,) = [
-        line for line in results_markdown(tmp_path).splitlines() if line.startswith("| one |")
-    ]
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    new, best = next(row for row in ROWS if row.method == "new model"), ResultTable("", ROWS).best()
-    assert (
-        cells[4] == best == "good"
-        and cells[2] == f"{100 * new.accuracy[0]:.2f} ± {100 * new.accuracy[1]:.2f}"
-        and cells[-1] == "`make one`"
-    )
+def test_pictures_belong_to_the_table_with_the_longest_name(tmp_path):
+    from matplotlib import pyplot
+
+    figure = pyplot.figure()
+    for name in ("bcwi-mrpc-mini-main", "bcwi-mrpc-mini-main-late"):
+        keep_table(ResultTable(name, ROWS), name, {"-curve": figure}, results=tmp_path)
+    pyplot.close(figure)
+    for name in ("bcwi-mrpc-mini-main", "bcwi-mrpc-mini-main-late"):
+        assert kept_pictures(name, tmp_path) == [f"bcwi-mrpc/{name}-curve.svg"]
+    before = (tmp_path / "bcwi-mrpc" / "bcwi-mrpc-mini-main-curve.svg").read_bytes()
+    keep_pictures("bcwi-mrpc-mini-main", {"-curve": figure}, tmp_path)
+    assert (tmp_path / "bcwi-mrpc" / "bcwi-mrpc-mini-main-curve.svg").read_bytes() == before
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------------
@@ -425,63 +421,6 @@ def test_the_overview_names_old_new_and_the_best_that_does_not_pay(tmp_path):
 
 def legend_of(figure):
     return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-
-
-def test_the_picture_names_everything_it_was_given():
-    from matplotlib import pyplot
-
-    curves = {f"curve {number}": ([0.8, 0.9], [0.0, 0.1]) for number in range(14)}
-    floors = {f"floor {number}": 0.01 * number for number in range(4)}
-    many = tuple(made(f"method {number}", 0.001 * number) for number in range(15))
-    figure = accuracy_nfr_picture((*ROWS, *many), curves, floors, "a title")
-    shown = legend_of(figure)
-    assert set(curves) | set(floors) | {row.method for row in many} <= set(shown)
-    assert {"new model", "good", "fair", "payer (pays with accuracy)"} <= set(
-        shown
-    ) and "payer" not in shown
-    assert "vote of 20" not in shown  # not run
-    assert any("old model" in name for name in shown) and len(shown) == len(set(shown))
-    axes = figure.axes[0]
-    assert (
-        "accuracy" in axes.get_xlabel()
-        and "NFR" in axes.get_ylabel()
-        and figure.get_suptitle() == "a title"
-    )
-    assert pyplot.get_fignums() == []  # nothing is left open
-
-
-def test_points_stand_at_their_percentages_with_their_spread():
-    single = Row("single", seeds=1, accuracy=(0.8, nan), nfr=(0.05, nan))
-    figure = accuracy_nfr_picture(
-        (made("good", 0.03), single), {"curve": ([0.8, 0.9], [0.0, 0.1])}, {"floor": 0.05}
-    )
-    axes = figure.axes[0]
-    points = {container.get_label(): container for container in axes.containers}
-    assert [float(value[0]) for value in points["good"].lines[0].get_data()] == pytest.approx(
-        [90, 3]
-    )
-    assert [float(value[0]) for value in points["single"].lines[0].get_data()] == pytest.approx(
-        [80, 5]
-    )
-    across, upwards = (bar.get_segments()[0] for bar in points["good"].lines[2])
-    assert across[:, 0] == pytest.approx([89, 91]) and upwards[:, 1] == pytest.approx([2, 4])
-    lines = {line.get_label(): line for line in axes.lines}
-    assert list(lines["curve"].get_xdata()) == pytest.approx([80, 90]) and list(
-        lines["curve"].get_ydata()
-    ) == pytest.approx([0, 10])
-    assert list(lines["floor"].get_ydata()) == pytest.approx([5, 5])
-    assert axes.get_ylim()[0] == 0
-
-
-def test_markers_and_lines_tell_methods_apart_without_colour():
-    line = ([0, 1], [0, 1])
-    figure = accuracy_nfr_picture(
-        [made(f"method {number}", 0.01 * number) for number in range(7)], {"one": line, "two": line}
-    )
-    axes = figure.axes[0]
-    assert len({container.lines[0].get_marker() for container in axes.containers}) == 7
-    lines = {line.get_label(): line.get_linestyle() for line in axes.lines}
-    assert lines["one"] != lines["two"]
 
 
 # --- the papers' figures ------------------------------------------------------------------------------------------------------

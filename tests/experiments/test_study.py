@@ -1,154 +1,30 @@
-"""Rows, floors, curves and the rule of choice, on runs whose predictions are made up."""
+"""The study: commands from the notebooks' own defaults, plans, runs, notes, and what is kept."""
 
+import json
 import math
+import shlex
+from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
+import tiny
 
-from compatkit.predictions import Predictions
-from compatkit.experiments.runs import check_parameters, run_once
-from compatkit.training.loop import Recipe
+from compatkit.experiments import study as room
+from compatkit.experiments.recipes import Experiment, Recipe
+from compatkit.experiments.parameters import check_parameters
 from compatkit.experiments.study import (
-    Upgrade,
-    at_accuracy,
+    Planned,
+    Study,
+    command,
     common_parameters,
     count,
+    defaults_of,
     known_task,
-    reseed_floor,
-    search,
-    some,
+    labels_of,
+    natural,
+    number_from,
     text_task,
 )
-
-NAMES = [f"example {n}" for n in range(300)]
-
-
-def made_up_run(home, name, right):
-    """A run that answered every split right with a certain share of two classes."""
-
-    def compute(folder):
-        for position, split in enumerate(("selection", "test")):
-            generator = np.random.default_rng([len(name), sum(map(ord, name)), position])
-            label = np.arange(300) % 2
-            answer = np.where(generator.random(300) < right, label, 1 - label)
-            sure = generator.uniform(0.5, 3, 300)
-            logits = np.where(np.eye(2, dtype=bool)[answer], sure[:, None], 0.0)
-            order = generator.permutation(
-                300
-            )  # every run keeps its examples in an order of its own
-            Predictions(np.array(NAMES)[order], label[order], logits=logits[order]).save(
-                folder / f"predictions-{split}.parquet"
-            )
-        return {}
-
-    return run_once({"kind": "made_up", "name": name, "right": right}, compute, home)
-
-
-@pytest.fixture(scope="module")
-def upgrade(tmp_path_factory):
-    home = tmp_path_factory.mktemp("runs")
-    olds = tuple(made_up_run(home, f"old {seed}", 0.75) for seed in range(3))
-    news = tuple(made_up_run(home, f"new {seed}", 0.85) for seed in range(7))
-    return Upgrade("a", None, Recipe(), Recipe(layers=4), olds, news)
-
-
-def flips(old, new):
-    new = new.select(old.id)
-    return float((old.correct & ~new.correct).mean())
-
-
-def test_rows_agree_with_counting_by_hand(upgrade):
-    old, new = upgrade.old_and_new()
-    by_hand = [
-        flips(o.predictions("test"), n.predictions("test"))
-        for o, n in zip(upgrade.olds, upgrade.news)
-    ]
-    assert new.nfr == pytest.approx((np.mean(by_hand), np.std(by_hand, ddof=1)))
-    assert new.selection["nfr"][0] == pytest.approx(
-        np.mean(
-            [
-                flips(o.predictions("selection"), n.predictions("selection"))
-                for o, n in zip(upgrade.olds, upgrade.news)
-            ]
-        )
-    )
-    assert (old.nfr, old.as_old, old.seeds) == ((0.0, 0.0), (1.0, 0.0), 3)
-    assert new.difference is None and new.records == tuple(run.id for run in upgrade.news[:3])
-
-
-def test_a_vote_asks_neighbouring_members_and_names_all_of_them(upgrade):
-    row = upgrade.vote_row(5)
-    assert row.records == tuple(run.id for run in upgrade.news)
-    votes = []
-    for start in range(3):
-        members = [
-            run.predictions("test").select(NAMES).prediction
-            for run in upgrade.news[start : start + 5]
-        ]
-        votes.append(np.mean((np.sum(members, 0) > 2).astype(int) == np.arange(300) % 2))
-    assert row.accuracy[0] == pytest.approx(np.mean(votes))
-    with pytest.raises(ValueError, match="12 members"):
-        upgrade.vote_row(10)
-
-
-def test_the_mixture_is_chosen_on_selection_and_its_curve_joins_both_models(upgrade):
-    row = upgrade.mix_row("logit")
-    assert row.setting.startswith("weight of new 0.") and set(row.records) == {
-        run.id for run in (*upgrade.olds, *upgrade.paired)
-    }
-    accuracy, nfr = upgrade.curve("logit")
-    old, new = upgrade.old_and_new()
-    assert (accuracy[0], nfr[0]) == pytest.approx((old.accuracy[0], 0.0))
-    assert (accuracy[-1], nfr[-1]) == pytest.approx((new.accuracy[0], new.nfr[0]))
-
-
-def test_floors_are_flips_between_seeds(upgrade):
-    runs = upgrade.olds
-    pairs = [
-        flips(a.predictions("test"), b.predictions("test"))
-        for a in runs
-        for b in runs
-        if a is not b
-    ]
-    assert upgrade.floors()["reseed floor, old recipe"] == pytest.approx(np.mean(pairs))
-    assert (
-        reseed_floor(runs[:1] * 3) is None
-    )  # a deterministic recipe is one run, however often it is named
-
-
-def test_the_search_takes_the_lowest_nfr_on_a_par_and_runs_it_with_all_seeds(tmp_path, upgrade):
-    asked = []
-
-    def train(setting, seed):
-        asked.append((setting, seed))
-        if setting == "copy":
-            return upgrade.olds[seed]
-        return upgrade.news[seed if setting == "same" else 3 + seed]
-
-    found = search(["same", "other", "copy"], train, upgrade.olds, upgrade.paired)
-    reference = upgrade.news[0].predictions("selection").correct.mean()
-    able = [
-        line
-        for line in found.tried
-        if line[1] >= reference - math.sqrt(reference * (1 - reference) / 300)
-    ]
-    assert "copy" not in [line[0] for line in able], "the old model pays for its zero flips"
-    assert found.setting == min(able, key=lambda line: line[2])[0] and found.on_par
-    assert asked[:3] == [("same", 0), ("other", 0), ("copy", 0)] and asked[3:] == [
-        (found.setting, seed) for seed in range(3)
-    ]
-
-
-def test_a_search_without_any_setting_on_a_par_says_so(upgrade):
-    found = search(["copy"], lambda setting, seed: upgrade.olds[seed], upgrade.olds, upgrade.paired)
-    assert not found.on_par and found.words("λ 1").endswith("none was on a par")
-
-
-def test_competent_needs_both(upgrade, tmp_path):
-    guess = made_up_run(tmp_path, "guess", 0.5)
-    assert upgrade.competent()
-    assert not Upgrade("a", None, Recipe(), Recipe(), (guess,), upgrade.news).competent()
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, "3", True, None])
@@ -183,20 +59,6 @@ def test_common_parameters_through_the_check():
         check_parameters(values | {"table": 7}, before, common_parameters(["main", "3"]))
 
 
-def test_some_keeps_the_order_and_the_choice():
-    assert some(range(20), 5) == sorted(some(range(20), 5)) == some(range(20), 5)
-    assert some(range(3), 9) == [0, 1, 2]
-
-
-def test_at_accuracy_reads_the_best_point_that_is_as_accurate():
-    curve = ([0.70, 0.82, 0.80], [0.00, 0.03, 0.02])
-    assert (
-        at_accuracy(curve, 0.80) == 0.02
-        and at_accuracy(curve, 0.81) == 0.03
-        and math.isnan(at_accuracy(curve, 0.9))
-    )
-
-
 def test_image_tasks_are_known_but_not_texts(tmp_path):
     for image in ("digits", "fashion_mnist", str(tmp_path)):
         assert known_task(image) == image
@@ -206,3 +68,162 @@ def test_image_tasks_are_known_but_not_texts(tmp_path):
         assert text_task(text) == text
     with pytest.raises(ValueError, match="valid are pydoc"):
         text_task("mrcp")
+
+
+@pytest.mark.parametrize("value", [-1, True, 1.5, "2"])
+def test_a_natural_number_is_whole_and_at_least_0(value):
+    with pytest.raises(ValueError, match="a whole number, at least 0"):
+        natural(value)
+    assert natural(0) == 0
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.inf, math.nan, True, "0.5"])
+def test_a_number_between_limits(value):
+    with pytest.raises(ValueError, match="a number"):
+        number_from(0, 1)(value)
+    assert number_from(0, 1)(1) == 1 and number_from(0)(7.5) == 7.5
+    with pytest.raises(ValueError):
+        number_from(0)(math.inf)
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+def test_a_command_names_what_differs_in_the_order_of_the_cell():
+    defaults = {"task": "pydoc", "seeds": 3, "step": 0.1, "data_dir": ""}
+    chosen = SimpleNamespace(seeds=5, task="a file.csv", data_dir="/somewhere", step=0.1)
+    made = command("bcwi", chosen, defaults)
+    assert shlex.split(made)[2:] == [
+        "-p",
+        "task=a file.csv".split("=")[0],
+        "a file.csv",
+        "-p",
+        "seeds",
+        "5",
+    ]
+    assert "somewhere" not in made and made.startswith("papermill nbs/bcwi.ipynb ")
+    assert command("bcwi", SimpleNamespace(**defaults), defaults) == "papermill nbs/bcwi.ipynb"
+
+
+def test_without_known_defaults_a_command_names_every_parameter():
+    assert command("mine", SimpleNamespace(task="pydoc", keep_results=True), {}) == (
+        "papermill nbs/mine.ipynb -p task pydoc"
+    )
+
+
+def test_defaults_are_read_from_the_tagged_cell(tmp_path):
+    (tmp_path / "nbs").mkdir()
+    cells = [
+        {"cell_type": "code", "metadata": {}, "source": "task = 'other'"},
+        {
+            "cell_type": "code",
+            "metadata": {"tags": ["parameters"]},
+            "source": ["seeds = 3  # pairs\n", "size = -1\n"],
+        },
+    ]
+    (tmp_path / "nbs" / "mine.ipynb").write_text(json.dumps({"cells": cells}))
+    assert defaults_of("mine", tmp_path) == {"seeds": 3, "size": -1}
+    assert defaults_of("another", tmp_path) == {}
+
+
+# --- the study ---------------------------------------------------------------------------------------------------
+
+
+def a_study(scale="smoke", **changed):
+    given = {
+        "task": "tiny", "seeds": 2, "table": "main", "max_steps": -1, "from_results": False, "keep_results": False,
+    }  # fmt: skip
+    chosen = SimpleNamespace(**given | changed)
+    return Study("mine", chosen, Experiment(tiny.task(), scale, "asked for", chosen.max_steps))
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """A study with one upgrade of two seeds."""
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path))
+    study = a_study()
+    with study.running():
+        upgrade = study.upgrade("a", tiny.RECIPE, replace(tiny.RECIPE, width=48), members=3)
+    return study, upgrade
+
+
+def test_an_upgrade_pairs_old_seeds_with_new_ones(trained):
+    study, upgrade = trained
+    assert [run.configuration["seed"] for run in upgrade.olds] == [0, 1]
+    assert [run.configuration["seed"] for run in upgrade.news] == [1000, 1001, 1002]
+    assert set(study.runs) == {run.id for run in (*upgrade.olds, *upgrade.news)}
+    assert upgrade.olds[0].predictions("train").logits is not None, "a treatment may need them"
+
+
+def test_a_search_tries_on_the_first_seed_and_runs_the_choice_with_all(trained):
+    study, upgrade = trained
+    asked = []
+
+    def train(setting, seed):
+        asked.append((setting, seed))
+        return upgrade.news[setting + seed]
+
+    searched = study.search(upgrade, [0, 1], train)
+    assert asked[:2] == [(0, 0), (1, 0)] and [seed for _, seed in asked[2:]] == [0, 1]
+    assert len(searched.runs) == 2
+
+
+def test_titles_notes_and_commands(trained):
+    study, upgrade = trained
+    table = study.table("upgrade a", upgrade.old_and_new(), study.notes(upgrade, "its own"))
+    assert table.title == "tiny, upgrade a: wiring only", "tiny is no embedded task"
+    assert table.notes[-1] == "its own" and "32 training" in table.notes[0]
+    assert "width 32" in table.notes[1] and "width 48" in table.notes[1]
+    assert table.command.startswith("papermill nbs/mine.ipynb") and "-p seeds 2" in table.command
+
+
+def test_a_paper_is_quoted_at_its_own_scale_only():
+    about = {"task": "mrpc", "upgrade": "bert-base to bert-large"}
+    assert a_study("mini").figures("gated_fusion", 1, **about) == {}
+    assert a_study("paper", max_steps=2).figures("gated_fusion", 1, **about) == {}
+    assert a_study("paper").figures("gated_fusion", 1, **about)
+
+
+def test_a_smoke_run_that_shows_nothing_stops(trained, monkeypatch, capsys):
+    study, upgrade = trained
+    study.check(upgrade, upgrade.paired)
+    assert "both models competent" in capsys.readouterr().out
+    monkeypatch.setattr(Study, "embedded", True)
+    monkeypatch.setattr(Study, "wiring", False)
+    with pytest.raises(RuntimeError, match="shows nothing"):
+        study.check(upgrade, upgrade.paired)  # the "treated" models are the untreated ones
+
+
+def test_the_plan_says_counts_and_leaves_out_what_is_none(capsys, monkeypatch):
+    monkeypatch.setattr(room, "seconds_per_epoch", lambda recipe, task: 30.0)
+    study = a_study()
+    study.plan("upgrade a", Planned("old", 2, Recipe(epochs=3)), Planned("distilled", 0, Recipe()))
+    out, error = capsys.readouterr()
+    assert "table main; tiny; 2 seed(s)" in out and "upgrade a: 2 old\n" in out
+    assert "about 3.0 minutes" in error and "minutes" not in out, "no timing in saved outputs"
+    assert Planned("linear", 5, Recipe("linear")).seconds(tiny.task()) == 0
+    assert Planned("last epochs", 4, Recipe(epochs=3), epochs=1).seconds(tiny.task()) == 120
+
+
+def test_what_is_kept_of_a_study(trained, monkeypatch):
+    study, upgrade = trained
+    published, kept = {}, []
+    monkeypatch.setattr(room, "publish", lambda run, **how: published.update({run.id: how}))
+    monkeypatch.setattr(
+        room, "keep_table", lambda table, name, pictures: kept.append((name, pictures))
+    )
+    table = study.table("upgrade a", upgrade.old_and_new())
+    study.keep(table, "a", "main")
+    assert not kept and not published, "only with keep_results"
+    study.chosen.keep_results = True
+    study.add(upgrade.news[0], logits=True, splits=("selection", "test", "test-alone"))
+    study.keep(table, "a", "", "main", picture="a picture")
+    assert kept == [("mine-tiny-smoke-a-main", {"": "a picture"})]
+    assert published[upgrade.news[0].id]["splits"] == ("selection", "test", "test-alone")
+    assert len(published) == 5 and all(how["logits"] for how in published.values())
+
+
+def test_labels_come_by_split_and_id():
+    labels = labels_of(tiny.task())
+    assert set(labels) == {"train", "selection", "test"}
+    assert labels["test"]["test-0"] == tiny.task().test["label"][0]

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import subprocess
+import shutil
 import sys
 import time
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 
 from compatkit.experiments import tables
 from compatkit.experiments.catalogue import jobs
-from compatkit.experiments.result_tables import ResultTable, Row, load_table
+from compatkit.experiments.result_tables import ResultTable, Row, keep_table, kept_tables
 from compatkit.experiments.runs import failed_runs, find
 from compatkit.experiments.tables import (
     JobFailed,
@@ -52,7 +53,7 @@ def project(tmp_path, monkeypatch):
     """A project with a notebook of its own behind the name `bcwi`, as quick as a kernel starts."""
     (tmp_path / "nbs").mkdir()
     (tmp_path / "settings.ini").write_text("[DEFAULT]\nlib_name = compatkit\n")
-    (tmp_path / "results" / "tables").mkdir(parents=True)
+    (tmp_path / "results").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path / "runs"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -228,7 +229,7 @@ def test_a_failed_job_is_told_and_status_1(project):
         (["--run", "gated_fusion:11"], "did you mean gated_fusion:1"), (["--scale", "papr", "--run", "all"], "did you mean paper"),
         (["--run", "all", "--task", "sst-2"], "did you mean sst2"), (["--commands"], "go with --run"), (["--run", "all", "--verify"], "two things"),
         (["--run", "bcwi:cost", "--scale", "smoke", "--ray", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
-        (["--run", "bcwi:cost", "--scale", "smoke", "--ray", "somewhere"], "give host:port"), (["--verify", "--only", "nothing"], "has no nothing.json"),
+        (["--run", "bcwi:cost", "--scale", "smoke", "--ray", "somewhere"], "give host:port"), (["--verify", "--only", "nothing"], "has no table nothing"),
     ],
 )  # fmt: skip
 def test_bad_input_is_status_2_with_a_sentence(project, arguments, words):
@@ -419,8 +420,8 @@ keep_table(ResultTable("made-up", (row,), command="papermill nbs/bcwi.ipynb -p t
     ],
 )  # fmt: skip
 def test_a_kept_table_is_made_again_without_training(project, body, word):
-    kept = project / "results" / "tables" / "bcwi-pydoc-smoke-cost.json"
-    table().save(kept)
+    keep_table(table(), "bcwi-pydoc-smoke-cost")
+    kept = project / "results" / "bcwi-pydoc" / "tables.json"
     before = kept.read_bytes()
     tables.source(body)
     (found,) = verify()
@@ -433,9 +434,12 @@ def test_a_kept_table_is_made_again_without_training(project, body, word):
 
 
 def test_a_kept_table_that_is_none_differs(project):
-    (project / "results" / "tables" / "bcwi-pydoc-smoke-cost.json").write_text('{"rows": 1}')
-    (found,) = verify()
-    assert found.word == "differs" and "is not a kept table" in found.detail
+    (project / "results" / "bcwi-pydoc").mkdir()
+    kept = project / "results" / "bcwi-pydoc" / "tables.json"
+    for text in ('{"bcwi-pydoc-smoke-cost": {"rows": 1}}', '{"bcwi', "[]"):
+        kept.write_text(text)
+        with pytest.raises(ValueError, match="bcwi-pydoc.* is not a kept table"):
+            list(verify())
 
 
 def test_a_falsified_table_of_this_repository_is_found_out(tmp_path, monkeypatch):
@@ -443,17 +447,14 @@ def test_a_falsified_table_of_this_repository_is_found_out(tmp_path, monkeypatch
     monkeypatch.chdir(ROOT)
     name = "gated_fusion-pydoc-mini-a-main"
     results = tmp_path / "results"
-    (results / "tables").mkdir(parents=True)
-    for entry in (ROOT / "results").iterdir():
-        if (entry / "record.json").is_file():
-            (results / entry.name).symlink_to(entry)
+    shutil.copytree(ROOT / "results" / "gated-fusion-pydoc", results / "gated-fusion-pydoc")
     monkeypatch.setenv("COMPATKIT_RESULTS", str(results))
-    falsified = load_table(ROOT / "results" / "tables" / f"{name}.json")
+    falsified = kept_tables()[name]
     rows = tuple(
         replace(row, nfr=(row.nfr[0] + 0.01, row.nfr[1])) if row.method == "gated fusion" else row
         for row in falsified.rows
     )
-    replace(falsified, rows=rows).save(results / "tables" / f"{name}.json")
+    keep_table(replace(falsified, rows=rows), name)
     (found,) = verify([name])
     assert found.word == "differs" and found.numbers > 80
     kept, made = re.search(
@@ -465,53 +466,9 @@ def test_a_falsified_table_of_this_repository_is_found_out(tmp_path, monkeypatch
 
 
 def test_kept_tables_are_written_for_papers_and_spreadsheets(project):
-    table().save(project / "results" / "tables" / "bcwi-pydoc-smoke-cost.json")
+    keep_table(table(), "bcwi-pydoc-smoke-cost")
     done = cli("--export", "out")
     assert done.returncode == 0 and done.stdout == "4 files in out\n"
     assert "old model,as it is,3,0.8" in (project / "out" / "bcwi-pydoc-smoke-cost.csv").read_text()
     assert r"\begin{tabular}" in (project / "out" / "bcwi-pydoc-smoke-cost.tex").read_text()
     assert "*not run*" in (project / "out" / "claims.md").read_text()
-
-
-def test_the_kept_runs_are_of_the_code_as_it_is():
-    """What trains has a part in a run's name: where it changes, the README's commands find other runs than those that it reports."""
-    from compatkit import distillation, gated_fusion, muscle, regularizers
-    from compatkit.language import adapters, models as language
-    from compatkit.training import loop as training
-
-    treatments = {
-        name: kind
-        for room in (distillation, gated_fusion, regularizers, training)
-        for name, kind in vars(room).items()
-        if isinstance(kind, type)
-    }
-    adapted = muscle.code_fingerprint(
-        *adapters.TRAINS, muscle.encode_examples, language.answer, language.score_choices
-    )[:16]
-    wrong, checked = [], set()
-    for file in sorted(ROOT.glob("results/*/record.json")):
-        run = json.loads(file.read_text(encoding="utf-8"))["configuration"]
-        if run["kind"] in ("fine_tune", "out_of_fold", "gated_fusion", "update"):
-            kind = treatments[(run["treatment"] or {"name": "Treatment"})["name"]]
-            treatment = kind.__new__(kind)  # the code is that of its class
-            if kind is training.WithOldModel:
-                treatment.treatment = distillation.FocalDistillation("kl")
-            now = training.training_code(training.Recipe(model=run["recipe"]["model"]), treatment)
-        elif run["kind"] == "task_adapter":
-            now = adapted
-        else:
-            continue
-        checked.add(
-            (
-                run["kind"],
-                run["recipe"].get("model"),
-                run.get("treatment") and run["treatment"]["name"],
-            )
-        )
-        wrong += [f"{file.parent.name} ({run['kind']}, {run.get('treatment')})"] * (
-            now != run["code"]
-        )
-    assert not wrong, (
-        f"{len(wrong)} kept runs are of other code, such as {wrong[0]}: run their tables again, or leave what trains as it was"
-    )
-    assert len(checked) > 10

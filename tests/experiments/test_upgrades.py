@@ -1,0 +1,160 @@
+"""Rows, floors, curves and the rule of choice, on runs whose predictions are made up."""
+
+import math
+
+import numpy as np
+import pytest
+
+from compatkit.experiments.recipes import Recipe
+from compatkit.experiments.runs import run_once
+from compatkit.experiments.upgrades import (
+    Upgrade,
+    at_accuracy,
+    reseed_floor,
+    search,
+    some,
+)
+from compatkit.predictions import Predictions
+
+NAMES = [f"example {n}" for n in range(300)]
+
+
+def made_up_run(home, name, right):
+    """A run that answered every split right with a certain share of two classes."""
+
+    def compute(folder):
+        for position, split in enumerate(("selection", "test")):
+            generator = np.random.default_rng([len(name), sum(map(ord, name)), position])
+            label = np.arange(300) % 2
+            answer = np.where(generator.random(300) < right, label, 1 - label)
+            sure = generator.uniform(0.5, 3, 300)
+            logits = np.where(np.eye(2, dtype=bool)[answer], sure[:, None], 0.0)
+            order = generator.permutation(
+                300
+            )  # every run keeps its examples in an order of its own
+            Predictions(np.array(NAMES)[order], label[order], logits=logits[order]).save(
+                folder / f"predictions-{split}.parquet"
+            )
+        return {}
+
+    return run_once({"kind": "made_up", "name": name, "right": right}, compute, home)
+
+
+@pytest.fixture(scope="module")
+def upgrade(tmp_path_factory):
+    home = tmp_path_factory.mktemp("runs")
+    olds = tuple(made_up_run(home, f"old {seed}", 0.75) for seed in range(3))
+    news = tuple(made_up_run(home, f"new {seed}", 0.85) for seed in range(7))
+    return Upgrade("a", None, Recipe(), Recipe(layers=4), olds, news)
+
+
+def flips(old, new):
+    new = new.select(old.id)
+    return float((old.correct & ~new.correct).mean())
+
+
+def test_rows_agree_with_counting_by_hand(upgrade):
+    old, new = upgrade.old_and_new()
+    by_hand = [
+        flips(o.predictions("test"), n.predictions("test"))
+        for o, n in zip(upgrade.olds, upgrade.news)
+    ]
+    assert new.nfr == pytest.approx((np.mean(by_hand), np.std(by_hand, ddof=1)))
+    assert new.selection["nfr"][0] == pytest.approx(
+        np.mean(
+            [
+                flips(o.predictions("selection"), n.predictions("selection"))
+                for o, n in zip(upgrade.olds, upgrade.news)
+            ]
+        )
+    )
+    assert (old.nfr, old.as_old, old.seeds) == ((0.0, 0.0), (1.0, 0.0), 3)
+    assert new.difference is None and new.records == tuple(run.id for run in upgrade.news[:3])
+
+
+def test_a_vote_asks_neighbouring_members_and_names_all_of_them(upgrade):
+    row = upgrade.vote_row(5)
+    assert row.records == tuple(run.id for run in upgrade.news)
+    votes = []
+    for start in range(3):
+        members = [
+            run.predictions("test").select(NAMES).prediction
+            for run in upgrade.news[start : start + 5]
+        ]
+        votes.append(np.mean((np.sum(members, 0) > 2).astype(int) == np.arange(300) % 2))
+    assert row.accuracy[0] == pytest.approx(np.mean(votes))
+    with pytest.raises(ValueError, match="12 members"):
+        upgrade.vote_row(10)
+
+
+def test_the_mixture_is_chosen_on_selection_and_its_curve_joins_both_models(upgrade):
+    row = upgrade.mix_row("logit")
+    assert row.setting.startswith("weight of new 0.") and set(row.records) == {
+        run.id for run in (*upgrade.olds, *upgrade.paired)
+    }
+    accuracy, nfr = upgrade.curve("logit")
+    old, new = upgrade.old_and_new()
+    assert (accuracy[0], nfr[0]) == pytest.approx((old.accuracy[0], 0.0))
+    assert (accuracy[-1], nfr[-1]) == pytest.approx((new.accuracy[0], new.nfr[0]))
+
+
+def test_floors_are_flips_between_seeds(upgrade):
+    runs = upgrade.olds
+    pairs = [
+        flips(a.predictions("test"), b.predictions("test"))
+        for a in runs
+        for b in runs
+        if a is not b
+    ]
+    assert upgrade.floors()["reseed floor, old recipe"] == pytest.approx(np.mean(pairs))
+    assert (
+        reseed_floor(runs[:1] * 3) is None
+    )  # a deterministic recipe is one run, however often it is named
+
+
+def test_the_search_takes_the_lowest_nfr_on_a_par_and_runs_it_with_all_seeds(tmp_path, upgrade):
+    asked = []
+
+    def train(setting, seed):
+        asked.append((setting, seed))
+        if setting == "copy":
+            return upgrade.olds[seed]
+        return upgrade.news[seed if setting == "same" else 3 + seed]
+
+    found = search(["same", "other", "copy"], train, upgrade.olds, upgrade.paired)
+    reference = upgrade.news[0].predictions("selection").correct.mean()
+    able = [
+        line
+        for line in found.tried
+        if line[1] >= reference - math.sqrt(reference * (1 - reference) / 300)
+    ]
+    assert "copy" not in [line[0] for line in able], "the old model pays for its zero flips"
+    assert found.setting == min(able, key=lambda line: line[2])[0] and found.on_par
+    assert asked[:3] == [("same", 0), ("other", 0), ("copy", 0)] and asked[3:] == [
+        (found.setting, seed) for seed in range(3)
+    ]
+
+
+def test_a_search_without_any_setting_on_a_par_says_so(upgrade):
+    found = search(["copy"], lambda setting, seed: upgrade.olds[seed], upgrade.olds, upgrade.paired)
+    assert not found.on_par and found.words("λ 1").endswith("none was on a par")
+
+
+def test_competent_needs_both(upgrade, tmp_path):
+    guess = made_up_run(tmp_path, "guess", 0.5)
+    assert upgrade.competent()
+    assert not Upgrade("a", None, Recipe(), Recipe(), (guess,), upgrade.news).competent()
+
+
+def test_some_keeps_the_order_and_the_choice():
+    assert some(range(20), 5) == sorted(some(range(20), 5)) == some(range(20), 5)
+    assert some(range(3), 9) == [0, 1, 2]
+
+
+def test_at_accuracy_reads_the_best_point_that_is_as_accurate():
+    curve = ([0.70, 0.82, 0.80], [0.00, 0.03, 0.02])
+    assert (
+        at_accuracy(curve, 0.80) == 0.02
+        and at_accuracy(curve, 0.81) == 0.03
+        and math.isnan(at_accuracy(curve, 0.9))
+    )
