@@ -1,39 +1,68 @@
-"""Everything about the package stands in settings.ini; this file hands it to setuptools."""
+"""Everything about the package stands in settings.ini; this file hands it to setuptools.
 
-from configparser import ConfigParser
+One tree, two distributions: `pip install .` brings compatkit, the whole library, and
+`pip install ./core` brings compatkit-core: the same modules, requiring what comparing needs.
+"""
+
+from configparser import ConfigParser, SectionProxy
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
-here = Path(__file__).parent
-parser = ConfigParser(interpolation=None)
-parser.read(here / "settings.ini", encoding="utf-8")
-settings = parser["DEFAULT"]
+ROOT = Path(__file__).resolve().parent
+EXTRAS = ("ray", "lm", "dev")
 
-setup(
-    name=settings["lib_name"],
-    version=settings["version"],
-    description=settings["description"],
-    long_description=(here / "README.md").read_text(encoding="utf-8")
-    if (here / "README.md").exists()
-    else "",
-    long_description_content_type="text/markdown",
-    keywords=settings["keywords"].split(),
-    author=settings["author"],
-    author_email=settings["author_email"],
-    license="Apache-2.0",
-    url=settings["git_url"],
-    python_requires=f">={settings['min_python']}",
-    packages=find_packages(include=[settings["lib_path"], f"{settings['lib_path']}.*"]),
-    package_data={
-        "compatkit.compare": ["page.html", "page.css", "page.js"],
-        "compatkit.experiments": ["papers.csv"],
-    },
-    install_requires=settings["requirements"].split(),
-    extras_require={name: settings[f"{name}_requirements"].split() for name in ("dev", "ray")},
-    entry_points={
-        "console_scripts": ["compatkit = compatkit.cli:main"],
-        # papermill loads this before it reads its arguments: `papermill nbs/x.ipynb` then finds its output path
-        "papermill.engine": ["compatkit = compatkit.experiments.runs:papermill_entry.engine"],
-    },
-)
+
+def settings() -> SectionProxy:
+    """What settings.ini says."""
+    parser = ConfigParser(interpolation=None)
+    parser.read(ROOT / "settings.ini", encoding="utf-8")
+    return parser["DEFAULT"]
+
+
+def shared(told: SectionProxy) -> dict:
+    """What both distributions say alike."""
+    readme = ROOT / "README.md"
+    return {
+        "version": told["version"],
+        "long_description": readme.read_text("utf-8") if readme.exists() else "",
+        "long_description_content_type": "text/markdown",
+        "keywords": told["keywords"].split(),
+        "author": told["author"],
+        "author_email": told["author_email"],
+        "license": "Apache-2.0",
+        "url": told["git_url"],
+        "python_requires": f">={told['min_python']}",
+        "packages": find_packages(str(ROOT), include=["compatkit", "compatkit.*"]),
+        # a plain layout makes an editable installation a plain path: `import compatkit` then finds
+        # the package also from the folder above a clone named compatkit
+        "package_dir": {"": "."},
+        "package_data": {"": ["*.html", "*.css", "*.js", "*.csv", "*.mplstyle", "*.typed"]},
+    }
+
+
+def core(told: SectionProxy) -> dict:
+    """compatkit-core: the command, and what it needs to compare and decide."""
+    return shared(told) | {
+        "name": f"{told['lib_name']}-core",
+        "description": f"{told['description']} (comparing and deciding only)",
+        "install_requires": told["core_requirements"].split(),
+        "entry_points": {"console_scripts": ["compatkit = compatkit.cli:main"]},
+    }
+
+
+def whole(told: SectionProxy) -> dict:
+    """compatkit: everything."""
+    engine = "compatkit = compatkit.experiments.papermill_engine:papermill_entry.engine"
+    return shared(told) | {
+        "name": told["lib_name"],
+        "description": told["description"],
+        "install_requires": (told["core_requirements"] + told["requirements"]).split(),
+        "extras_require": {name: told[f"{name}_requirements"].split() for name in EXTRAS},
+        # papermill loads the engine before it reads its arguments, so that it finds its output path
+        "entry_points": core(told)["entry_points"] | {"papermill.engine": [engine]},
+    }
+
+
+if __name__ == "__main__":
+    setup(**whole(settings()))

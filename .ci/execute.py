@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Execute notebooks in place with their default parameters and save outputs fit to be committed.
 
-`.ci/execute.py` runs all notebooks of nbs/, `.ci/execute.py metrics gated_fusion` those two. Cells marked
-`#| eval: false` are left alone. Progress bars, error streams and widgets are stripped, the rest is cleaned as
-nbdev_clean does. A notebook is not saved when a cell fails or an output holds a path of this machine.
+`.ci/execute.py` runs all notebooks of nbs/, `.ci/execute.py metrics compare/joins` those two.
+Cells marked
+`#| eval: false` are left alone. Progress bars, error streams and widgets are stripped, the rest
+is cleaned as
+nbdev_clean does. A notebook is not saved when a cell fails or an output holds a path of this
+machine.
 """
 
 import os
@@ -12,20 +15,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from environment import ROOT, use_the_environment
+
 PROGRESS = re.compile(r"<progress|\d+%\|[^|]*\|")
 UNSEEN = ("application/vnd.jupyter.widget-view+json", "application/vnd.jupyter.widget-state+json")
-
-
-def use_the_environment():
-    """Started with a Python that lacks nbdev: go on with the one of the environment that .ci/test.sh makes."""
-    try:
-        import nbdev  # noqa: F401
-    except ImportError:
-        python = ROOT / os.environ.get("VENV", ".venv") / "bin" / "python"
-        if not python.exists() or Path(sys.executable) == python:
-            sys.exit(f"nbdev is missing and there is no {python}; run `bash .ci/test.sh` first")
-        os.execv(python, [str(python), *sys.argv])
 
 
 def without_progress(outputs):
@@ -54,7 +47,7 @@ def without_progress(outputs):
 
 def paths_in(notebook):
     """Where outputs hold machine paths: (position of the cell, path)."""
-    from compatkit.experiments.runs import machine_paths
+    from compatkit.experiments.published import machine_paths
 
     for position, cell in enumerate(notebook.cells):
         for output in cell.get("outputs", []):
@@ -71,7 +64,7 @@ def execute(path):
     import nbformat
     from nbclient import NotebookClient
 
-    from compatkit.experiments.runs import own_kernel_manager
+    from compatkit.experiments.papermill_engine import own_kernel_manager
 
     text = path.read_text(encoding="utf-8")
     notebook = nbformat.reads(text, as_version=4)
@@ -106,26 +99,33 @@ def execute(path):
     )
 
 
+def chosen(names, rooms):
+    """The notebooks that were asked for: `metrics`, `compare/joins`, `nbs/index.ipynb`; all for
+    none.
+    """
+    asked = [name.removeprefix("nbs/").removesuffix(".ipynb") for name in names]
+    found = []
+    for name in asked:
+        alike = [room for room in rooms if f"/{room}".endswith(f"/{name}")]
+        exact = [room for room in alike if room == name] or alike
+        if len(exact) != 1:
+            sys.exit(
+                f"{name}: {' or '.join(exact) if exact else 'there is no such notebook in nbs/'}"
+            )
+        found += exact
+    return found or list(rooms)
+
+
 def main(names):
-    known = sorted((ROOT / "nbs").rglob("[!.]*.ipynb"))
-    asked = [
-        Path(name).with_suffix("") for name in names
-    ]  # metrics, compare/joins, nbs/index.ipynb
-    paths = [
-        path
-        for path in known
-        if not asked or any(path.with_suffix("").match(str(one)) for one in asked)
-    ]
-    missing = [
-        str(one) for one in asked if not any(path.with_suffix("").match(str(one)) for path in known)
-    ]
-    if missing:
-        sys.exit(f"there is no {', '.join(missing)} in nbs/")
+    sys.path.insert(0, str(ROOT))
+    from compatkit.experiments.house import rooms
+
+    paths = [ROOT / "nbs" / f"{name}.ipynb" for name in chosen(names, rooms(ROOT))]
     failed = []
     for path in paths:
         try:
             execute(path)
-            print(f"executed {path.name}", flush=True)
+            print(f"executed {path.relative_to(ROOT)}", flush=True)
         except Exception as error:
             failed.append(path.name)
             print(f"FAILED {path.name}: {error}", file=sys.stderr, flush=True)
@@ -133,5 +133,5 @@ def main(names):
 
 
 if __name__ == "__main__":
-    use_the_environment()
+    use_the_environment("nbdev")
     main(sys.argv[1:])

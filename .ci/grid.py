@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Every table of every method notebook at smoke, and two steps at the papers' scale, through papermill.
+"""Every table of every method notebook at smoke, and two steps at the papers' scale, through
+papermill.
 
-`.ci/grid.py` runs all of them, `.ci/grid.py --quick` those marked quick (CI), `.ci/grid.py bcwi muscle` those of some notebooks. As many at a time
-as there are cores, one thread each. `.ci/grid.py --names` prints a pattern for the files that --quick runs,
-which nbdev_test need not run.
-A task that is named comes, like the papers' models, from a made-up cache of the hub (tests/make_hub_cache.py), offline.
-An executed notebook is thrown away; the last lines say what ran. New method notebook: add its lines to GRID.
+`.ci/grid.py` runs all of them, `.ci/grid.py --quick` those marked quick (CI), `.ci/grid.py bcwi
+muscle` those of
+some notebooks. As many at a time as there are cores, one thread each. `.ci/grid.py --names`
+prints a pattern for
+the files that --quick runs, which nbdev_test need not run.
+A task that is named comes, like the papers' models, from a made-up cache of the hub
+(tests/make_hub_cache.py), offline.
+An executed notebook is thrown away; the last lines say what ran. New method notebook: add its
+lines to GRID.
 """
 
 import os
@@ -16,7 +21,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from environment import ROOT, use_the_environment
 
 # (quick?, notebook, parameters)
 GATED_FUSION = ("main", "1", "2", "3", "4", "5", "6", "rates")
@@ -33,40 +38,68 @@ GRID = [
     (False, "gated_fusion", FEW | {"table": "main", "old_logits": "out_of_fold"}),
     (False, "gated_fusion", FEW | {"table": "main", "task": "mrpc"}),
     # both upgrades; in CI tests/test_gated_fusion.py tries table 4
-    *((False, "gated_fusion", TWO_STEPS | {"table": table, "task": "mrpc"}) for table in GATED_FUSION),
-    *((False, "gated_fusion", TWO_STEPS | {"table": "main", "task": task}) for task in ("sst2", "qnli")),
-    *((table == "main", "decisions", PAIR | {"table": table}) for table in ("main", "guarantee", "on_top")),
+    *(
+        (False, "gated_fusion", TWO_STEPS | {"table": table, "task": "mrpc"})
+        for table in GATED_FUSION
+    ),
+    *(
+        (False, "gated_fusion", TWO_STEPS | {"table": "main", "task": task})
+        for task in ("sst2", "qnli")
+    ),
+    *(
+        (table == "main", "decisions", PAIR | {"table": table})
+        for table in ("main", "guarantee", "on_top")
+    ),
     (False, "decisions", PAIR | {"table": "main", "upgrade": "b"}),
     (False, "decisions", FEW | {"table": "main", "task": "mrpc"}),
     *((table == "main", "bcwi", PAIR | {"table": table}) for table in BCWI),
     *((False, "bcwi", STEPS | {"table": table, "task": "massive", "seeds": 2}) for table in BCWI),
-    *((False, "bcwi", STEPS | {"table": table, "task": task, "seeds": 2}) for table in ("main", "classes") for task in ("banking77", "ag_news")),
+    *(
+        (False, "bcwi", STEPS | {"table": table, "task": task, "seeds": 2})
+        for table in ("main", "classes")
+        for task in ("banking77", "ag_news")
+    ),
     *((table == "main", "distillation", FEW | {"table": table}) for table in DISTILLATION),
-    *((False, "distillation", FEW | {"table": table, "task": "digits"}) for table in ("main", "2b", "5b", "augmentation")),
-    *((False, "distillation", TWO_STEPS | {"table": table, "task": "imagenet", "ensemble": 2}) for table in (*DISTILLATION, "augmentation")),
+    *(
+        (False, "distillation", FEW | {"table": table, "task": "digits"})
+        for table in ("main", "2b", "5b", "augmentation")
+    ),
+    *(
+        (False, "distillation", TWO_STEPS | {"table": table, "task": "imagenet", "ensemble": 2})
+        for table in (*DISTILLATION, "augmentation")
+    ),
     (False, "distillation", TWO_STEPS | {"table": "2b", "task": "inaturalist", "ensemble": 2}),
-    *((False, "distillation", FEW | {"table": table, "task": "mrpc"}) for table in ("main", "mrpc")),
+    *(
+        (False, "distillation", FEW | {"table": table, "task": "mrpc"})
+        for table in ("main", "mrpc")
+    ),
     (False, "distillation", TWO_STEPS | {"table": "mrpc", "task": "mrpc"}),
-    *((table == "figure3", "ensembles", {"scale": "smoke", "table": table}) for table in ("figure2", "figure3", "figure4")),
-    *((False, "ensembles", STEPS | {"table": table, "task": "imagenet", "seeds": 1, "size": 2}) for table in ("figure2", "figure3", "figure4")),
+    *(
+        (table == "figure3", "ensembles", {"scale": "smoke", "table": table})
+        for table in ("figure2", "figure3", "figure4")
+    ),
+    *(
+        (False, "ensembles", STEPS | {"table": table, "task": "imagenet", "seeds": 1, "size": 2})
+        for table in ("figure2", "figure3", "figure4")
+    ),
     *((table == "main", "muscle", FEW | {"table": table}) for table in MUSCLE),
-    *((False, "muscle", STEPS | {"table": table, "task": task, "seeds": 1}) for table, task in (
-        ("main", "piqa"), ("3", "hellaswag"), ("4", "gsm8k"), ("5", "samsum"), ("6", "piqa"), ("figure4", "piqa"), ("figure5", "piqa"), ("dial", "piqa"))),
+    *(
+        (False, "muscle", STEPS | {"table": table, "task": task, "seeds": 1})
+        for table, task in (
+            ("main", "piqa"),
+            ("3", "hellaswag"),
+            ("4", "gsm8k"),
+            ("5", "samsum"),
+            ("6", "piqa"),
+            ("figure4", "piqa"),
+            ("figure5", "piqa"),
+            ("dial", "piqa"),
+        )
+    ),
     *((False, "landscape", FEW | {"table": table, "points": 5}) for table in ("main", "rebasin")),
     (False, "landscape", STEPS | {"table": "main", "task": "massive", "points": 3}),
     (False, "own_case", {"scale": "smoke"}),
-]  # fmt: skip
-
-
-def use_the_environment():
-    """Started with a Python that lacks papermill: go on with the one of the environment that .ci/test.sh makes."""
-    try:
-        import papermill  # noqa: F401
-    except ImportError:
-        python = ROOT / os.environ.get("VENV", ".venv") / "bin" / "python"
-        if not python.exists() or Path(sys.executable) == python:
-            sys.exit(f"papermill is missing and there is no {python}; run `bash .ci/test.sh` first")
-        os.execv(python, [str(python), *sys.argv])
+]
 
 
 def make_hub(folder):
@@ -108,19 +141,25 @@ def run(entry, folder):
     passed = done.returncode == 0
     if not passed:
         print(done.stdout[-2000:], done.stderr[-6000:], sep="\n", flush=True)
-    line = f"{'ok    ' if passed else 'FAILED'} {time.monotonic() - begun:4.0f} s  {notebook} {' '.join(options)}"
+    line = (
+        f"{'ok    ' if passed else 'FAILED'} {time.monotonic() - begun:4.0f} s  {notebook} "
+        f"{' '.join(options)}"
+    )
     print(line, flush=True)
     return passed, line
+
+
+def skip_pattern():
+    """What nbdev_test need not run, as a pattern for file names: papermill runs those in CI."""
+    quick = sorted({notebook for chosen, notebook, _ in GRID if chosen})
+    return f"^({'|'.join(quick)})[.]ipynb$|^[_.]"
 
 
 def main():
     quick, names = sys.argv[1:] == ["--quick"], sys.argv[1:]
     if names == ["--names"]:
-        sys.exit(
-            print(
-                f"^({'|'.join(sorted({notebook for chosen, notebook, _ in GRID if chosen}))})[.]ipynb$|^[_.]"
-            )
-        )
+        print(skip_pattern())
+        return
     if not quick and set(names) - {notebook for _, notebook, _ in GRID}:
         sys.exit(__doc__)
     entries = [entry for entry in GRID if (entry[0] if quick else not names or entry[1] in names)]
@@ -134,5 +173,5 @@ def main():
 
 
 if __name__ == "__main__":
-    use_the_environment()
+    use_the_environment("papermill")
     main()

@@ -1,39 +1,135 @@
 #!/usr/bin/env python3
-"""Write the tables of results/ and the verdicts on the papers' claims into README.md, between their markers. `--check` only says whether they are in step."""
+"""Write the parts of README.md that come from elsewhere, each between its two markers.
 
+The map comes from the folders, the tables of claims and methods from results/, and what a command
+printed from running it. `.ci/readme.py --check` only says which parts are out of step.
+"""
+
+import re
+import shlex
+import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from environment import ROOT, use_the_environment
 
-
-def between(readme, name, text):
-    """The README with a text between the markers of this name."""
-    begin, end = f"<!-- {name}: written by .ci/readme.py -->", f"<!-- end of {name} -->"
-    before, rest = readme.split(begin)
-    return f"{before}{begin}\n{text}{end}{rest.split(end)[1]}"
+LINES = 8  # of what a command printed
+PART = re.compile(r"(<!-- written: (.+?) -->\n)(.*?)(<!-- end -->)", re.S)
+CLAIMS, METHODS = 4, 8  # rows: claims of each paper, methods
 
 
-def with_results(readme):
-    """The README with today's tables and verdicts."""
-    from compatkit.experiments.claims import claims_markdown, summaries_markdown
-    from compatkit.experiments.result_tables import results_markdown
-
-    readme = between(readme, "results", results_markdown(ROOT / "results" / "tables"))
-    readme = between(readme, "methods", summaries_markdown(ROOT / "results"))
-    return between(readme, "claims", claims_markdown(ROOT / "results"))
+def table(header, rows):
+    """Markdown of a table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def main():
+def places(evidence):
+    """Where a claim holds and where not, such as 'held on sst2 (b); not held on mrpc (a)'."""
+    from compatkit.experiments.result_pages import parts_of
+
+    words = {}
+    for piece in evidence:
+        parts = parts_of(piece.name)
+        where = f"{parts.task} ({parts.upgrade})" if parts.upgrade else parts.task
+        words.setdefault(piece.word, []).append(where)
+    phrases = [f"**{word}** on {', '.join(dict.fromkeys(where))}" for word, where in words.items()]
+    return "; ".join(phrases) or "not run"
+
+
+def claims():
+    """The first claims of each paper with the computed verdicts and a link to the paper's page."""
+    from compatkit.experiments.claims import judged
+    from compatkit.experiments.result_pages import PAPERS
+
+    found, rows = judged(ROOT / "results"), []
+    for paper in PAPERS:
+        own = [pair for pair in found if pair[0].paper == paper.title]
+        sentence = ""
+        for claim, evidence in own[:CLAIMS]:
+            continued = claim.sentence.startswith("…")
+            sentence = claim.sentence if continued else f"{paper.title}: {claim.sentence}"
+            rows.append([sentence, places(evidence), f"[numbers](results/{paper.page})"])
+    return table(["claim", "what small models on real data showed", ""], rows)
+
+
+def methods():
+    """The methods that were compared most often, the one with the fewest flips first."""
+    from compatkit.experiments.claims import method_summaries
+
+    found = method_summaries(ROOT / "results")
+    often = sorted(found, key=lambda summary: -summary.comparisons)[:METHODS]
+    rows = [
+        [
+            summary.method,
+            f"{summary.nfr_ratio[0]:.2f}",
+            f"{summary.points[0]:+.1f}",
+            f"{summary.pays} of {summary.comparisons}",
+            summary.answering,
+            summary.training,
+        ]
+        for summary in found
+        if summary in often
+    ]
+    header = ["method", "NFR ÷ untreated", "accuracy, points", "pays in", "to answer", "to train"]
+    return table(header, rows)
+
+
+def house_map():
+    """The places of the house and their rooms."""
+    from compatkit.experiments.house import map_lines
+
+    return "\n".join(map_lines(ROOT)) + "\n"
+
+
+def printed(command):
+    """The first lines of what a command of the library prints, as a block."""
+    _, *arguments = shlex.split(command)
+    done = subprocess.run(
+        [sys.executable, "-m", "compatkit.cli", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.rstrip().split("\n")
+    shown = "\n".join(lines[:LINES]).rstrip()
+    return f"```text\n{shown}\n{'…' if len(lines) > LINES else ''}\n```\n"
+
+
+def written(name):
+    """A part by the name in its marker; ValueError for a name that nothing writes."""
+    writers = {"claims": claims, "methods": methods, "map": house_map}
+    if name.startswith("compatkit "):
+        return printed(name)
+    if name not in writers:
+        raise ValueError(f"README.md asks for {name!r}; .ci/readme.py writes {', '.join(writers)}")
+    return writers[name]()
+
+
+def renewed(readme):
+    """The README with every part as it would be written today, and the names of what differs."""
+    changed = []
+
+    def renew(match):
+        text = written(match[2])
+        if text != match[3]:
+            changed.append(match[2])
+        return f"{match[1]}{text}{match[4]}"
+
+    return PART.sub(renew, readme), changed
+
+
+def main(arguments):
+    """Write or check; the exit status is 1 where a check finds a part out of step."""
+    sys.path.insert(0, str(ROOT))
     path = ROOT / "README.md"
-    readme = path.read_text(encoding="utf-8")
-    wanted = with_results(readme)
-    if sys.argv[1:] == ["--check"]:
-        sys.exit(
-            0 if readme == wanted else "README.md is out of step with results/: run .ci/readme.py"
-        )
-    path.write_text(wanted, encoding="utf-8")
+    text, changed = renewed(path.read_text(encoding="utf-8"))
+    if arguments == ["--check"]:
+        sys.exit(f"README.md: run .ci/readme.py, out of step: {changed}" if changed else 0)
+    path.write_text(text, encoding="utf-8")
+    print(f"written: {', '.join(changed)}" if changed else "README.md is in step")
 
 
 if __name__ == "__main__":
-    main()
+    use_the_environment("papermill")
+    main(sys.argv[1:])

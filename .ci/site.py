@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Build the site: the notebooks as pages with their saved outputs, the results, the interface from docstrings.
+"""Build the site: the notebooks with their saved outputs, the results, the interface from
+docstrings.
 
-`.ci/site.py` writes to _site/, `.ci/site.py FOLDER` elsewhere. Nothing is executed, nothing is asked of the network, and
-a warning (a broken reference, a formula that cannot be read) fails the build. New notebook: add it to GROUPS.
+`.ci/site.py` writes to _site/, `.ci/site.py FOLDER` elsewhere. Nothing is executed, nothing is
+asked of the network,
+and a warning (a broken reference, a formula that cannot be read) fails the build. The sidebar
+comes from the folders
+and the notebooks' own first cells (compatkit.experiments.house), so a new notebook needs no
+entry here.
 """
 
-import os
 import re
 import shutil
 import subprocess
@@ -13,52 +17,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-HOME = "index"  # the guide, the first page
-GROUPS = {  # the sidebar, from top to bottom; foundations by floor
-    "The methods": "gated_fusion distillation ensembles bcwi landscape muscle decisions own_case",
-    "Comparing versions": "report comparison versions page cli serving inputs slices policy",
-    "The papers' tables": "tables catalogue claims results",
-    "Foundations": "predictions hub sections binomial data models images runs sources joins samples "
-    "fisher checkpoints questions distributions spans metrics training updates language "
-    "regularizers rebasin adapters recipes upgrades",
-    "What it costs": "benchmarks",
-}
+from environment import ROOT, use_the_environment
+
 NO_BREAK = "\u00a0"  # a space at which no line ends
 DIRECTIVE = re.compile(r"\s*#\s*\|\s*(.*)")
-MENTION = re.compile(r"(?<!\[)`(?:nbs/)?(\w+)\.ipynb`|(?<=\broom )`(\w+)`")
-
-
-def use_the_environment():
-    """Started with a Python that lacks Sphinx: go on with the one of the environment that .ci/test.sh makes."""
-    try:
-        import sphinx  # noqa: F401
-    except ImportError:
-        python = ROOT / os.environ.get("VENV", ".venv") / "bin" / "python"
-        if not python.exists() or Path(sys.executable) == python:
-            sys.exit(f"sphinx is missing and there is no {python}; run `bash .ci/test.sh` first")
-        os.execv(python, [str(python), *sys.argv])
-
-
-def in_groups(names):
-    """Caption → names of notebooks. ValueError for a notebook that is in none or in several, or one that is not there."""
-    groups = {caption: group.split() for caption, group in GROUPS.items()}
-    listed = [name for group in groups.values() for name in group]
-    if missing := sorted(set(names) - {*listed, HOME}):
-        raise ValueError(
-            f"in no group of the site: {', '.join(missing)}; add to GROUPS in .ci/site.py"
-        )
-    if twice := sorted({name for name in listed if listed.count(name) > 1}):
-        raise ValueError(
-            f"in several groups of the site: {', '.join(twice)}; leave one each in GROUPS in .ci/site.py"
-        )
-    if gone := sorted(set(listed) - set(names)):
-        raise ValueError(f"not in nbs/: {', '.join(gone)}; take out of GROUPS in .ci/site.py")
-    return groups
+MENTION = re.compile(r"(?<!\[)`(?:nbs/)?([\w/]+)\.ipynb`|(?<=\broom )`([\w/]+)`")
+PICTURE = re.compile(r"!\[[^]]*\]\(([^)#:]+)\)")
 
 
 def without_directives(source):
-    """A code cell's source without the directives at its top and what they were, such as ['export']."""
+    """A code cell's source without the directives at its top and what they were, such as
+    ['export'].
+    """
     lines, found = source.split("\n"), []
     while lines and (match := DIRECTIVE.fullmatch(lines[0])):
         found.append(match[1].strip())
@@ -66,50 +36,63 @@ def without_directives(source):
     return "\n".join(lines).strip("\n"), found
 
 
-def linked(text, names):
-    """Markdown in which a notebook named as `nbs/metrics.ipynb` or room `metrics` is a link to its page."""
+def linked(text, rooms):
+    """Markdown in which a notebook named as `nbs/metrics.ipynb` or room `metrics` links to its
+    page.
+    """
+    stems = [name.rpartition("/")[2] for name in rooms]
+    short = {stem: name for stem, name in zip(stems, rooms, strict=True) if stems.count(stem) == 1}
 
     def link(match):
         name = match[1] or match[2]
-        return f"[{match[0]}](/{name}.ipynb)" if name in names else match[0]
+        room = name if name in rooms else short.get(name)
+        return f"[{match[0]}](/{room}.ipynb)" if room else match[0]
 
     return MENTION.sub(link, text)
 
 
-def unbroken(text):
-    """The same with means and their spreads kept on one line."""
-    return text.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}")
+def readable(text):
+    """The same with means and their spreads on one line, and a dash for an undefined number."""
+    text = text.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}")
+    return re.sub(r"(<td[^>]*>|\| *)nan(?=</td>| *\|)", r"\1–", text)
 
 
-def pages_cells(cells, names):
-    """The cells that a page shows, and the module that they export, if any."""
-    kept, module = [], None
+def page_cells(cells, rooms):
+    """The cells that a page shows: no directives of nbdev, nothing hidden, links between rooms."""
+    kept = []
     for cell in cells:
         if cell.cell_type == "code":
-            cell.source, found = without_directives(cell.source)
-            module = next(
-                (each.split()[1] for each in found if each.startswith("default_exp ")), module
-            )
-            if "hide" in found or not cell.source:
+            cell.source, directives = without_directives(cell.source)
+            if "hide" in directives or not cell.source:
                 continue
+            kept += [cell, *map_cells(cell)]
             for output in cell.outputs:
                 shown = output.get("data", {})
-                shown.update(
-                    {
-                        kind: unbroken(shown[kind])
-                        for kind in ("text/html", "text/markdown")
-                        if kind in shown
-                    }
-                )
-        elif cell.cell_type == "markdown":
-            cell.source = linked(cell.source, names)
+                for kind in ("text/html", "text/markdown"):
+                    if kind in shown:
+                        shown[kind] = readable(shown[kind])
+            continue
+        if cell.cell_type == "markdown":
+            cell.source = linked(cell.source, rooms)
         kept.append(cell)
-    return kept, module
+    return kept
+
+
+def map_cells(cell):
+    """Outputs that link to notebooks, as cells of text: only there does Sphinx follow links."""
+    import nbformat
+
+    texts = ["".join(output.get("data", {}).get("text/markdown", "")) for output in cell.outputs]
+    if not any(".ipynb)" in text for text in texts):
+        return []
+    cell.outputs = []
+    return [nbformat.v4.new_markdown_cell(text) for text in texts]
 
 
 def with_link(text, module):
     """The first cell with a link to the module's page after the title and the claim."""
-    link = f"Its functions and classes on one page: [compatkit.{module}](/api/{module}.md)"
+    page = module.replace(".", "/")
+    link = f"Its functions and classes on one page: [compatkit.{module}](/api/{page}.md)"
     return re.sub(r"\A(# .*\n+(?:>.*(?:\n|\Z))*)", rf"\1\n\n{link}\n", text, count=1)
 
 
@@ -120,119 +103,96 @@ def toctree(entries, caption=None):
 
 
 def write_notebooks(target):
-    """Every notebook of nbs/ as the page that Sphinx reads; the guide gets the sidebar. ValueError as in_groups."""
+    """Every notebook of nbs/ as the page that Sphinx reads; the guide gets the sidebar."""
     import nbformat
 
-    paths = sorted((ROOT / "nbs").glob("*.ipynb"))
-    names = {path.stem for path in paths}
-    trees = [toctree(group, caption) for caption, group in in_groups(names).items()]
-    trees.append(toctree(["measured/index", "api/index"], "Reference"))
-    for path in paths:
-        notebook = nbformat.read(path, as_version=4)
-        notebook.cells, module = pages_cells(notebook.cells, names)
-        if module:
-            notebook.cells[0].source = with_link(notebook.cells[0].source, module)
-        if path.stem == HOME:
+    from compatkit.experiments.house import HOME, rooms, sections
+
+    house = rooms(ROOT)
+    trees = [
+        toctree([room.name for room in there], caption) for caption, there in sections(ROOT).items()
+    ]
+    trees.insert(0, toctree(["measured/index", "api/index"], "Reference"))
+    for name, room in house.items():
+        notebook = nbformat.read(ROOT / "nbs" / f"{name}.ipynb", as_version=4)
+        notebook.cells = page_cells(notebook.cells, house)
+        if room.module:
+            notebook.cells[0].source = with_link(notebook.cells[0].source, room.module)
+        if name == HOME:
             notebook.cells.append(nbformat.v4.new_markdown_cell("\n".join(trees)))
         notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
-        nbformat.write(notebook, target / path.name)
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, target / f"{name}.ipynb")
 
 
-def write_measured(target, names):
-    """The README's results: an overview with the papers' claims, and a page for each table with its pictures and records."""
-    from compatkit.experiments.result_tables import load_table, results_markdown
-
-    paths = sorted((ROOT / "results" / "tables").glob("*.json"))
-    pictures = {
-        picture: owner(picture.stem, [path.stem for path in paths])
-        for picture in (ROOT / "results" / "pictures").glob("*.svg")
-    }
+def write_measured(target, rooms):
+    """The pages of results/ with their pictures; the overview comes first."""
     target.mkdir()
-    for path in paths:
-        shown = [picture for picture in sorted(pictures) if pictures[picture] == path.stem]
-        for picture in shown:
-            shutil.copy(picture, target)
-        (target / f"{path.stem}.md").write_text(
-            table_page(load_table(path), [picture.name for picture in shown]), encoding="utf-8"
-        )
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    introduction = readme.partition("## Results\n")[2].partition("<!-- results")[0]
-    claims = (
-        readme.partition("<!-- end of results -->")[2]
-        .partition("\n## ")[0]
-        .replace("\n### ", "\n## ")
-    )
-    head, line, *lines = (
-        results_markdown(ROOT / "results" / "tables").partition("\n\n<details>")[0].split("\n")
-    )
-    rows = [with_page(unbroken(row), path.stem) for row, path in zip(lines, paths, strict=True)]
-    text = "\n".join(
-        [
-            "# Results",
-            linked(introduction, names),
-            head,
-            line,
-            *rows,
-            linked(claims, names),
-            toctree([path.stem for path in paths]),
-        ]
-    )
-    (target / "index.md").write_text(text, encoding="utf-8")
+    pages = sorted((ROOT / "results").glob("*.md"), key=lambda page: page.name != "README.md")
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for picture in set(PICTURE.findall(text)):
+            (target / picture).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(page.parent / picture, target / picture)
+        name = "index" if page.name == "README.md" else page.stem
+        (target / f"{name}.md").write_text(site_links(readable(linked(text, rooms)), page))
+    others = [page.stem for page in pages if page.name != "README.md"]
+    with open(target / "index.md", "a", encoding="utf-8") as index:
+        index.write("" if pages else "# Results\n\nNothing has been measured yet.\n")
+        index.write(f"\n\n{toctree(others)}")
 
 
-def with_page(row, name):
-    """A row of the overview whose title leads to its table's page and breaks after commas only."""
-    title = row.split(" | ")[0].removeprefix("| ")
-    return row.replace(
-        title, f"[{title.replace(' ', NO_BREAK).replace(f',{NO_BREAK}', ', ')}]({name}.md)", 1
-    )
+def site_links(text, page):
+    """A page's links to files of the project as links to pages of the site, or to the file's
+    address.
+    """
+    from configparser import ConfigParser
 
+    settings = ConfigParser(interpolation=None)
+    settings.read(ROOT / "settings.ini", encoding="utf-8")
+    address = f"{settings['DEFAULT']['git_url']}/blob/{settings['DEFAULT']['branch']}"
 
-def owner(picture, tables):
-    """The table that a picture belongs to: the longest name that its own begins with, or None."""
-    return max(
-        (name for name in tables if f"{picture}-".startswith(f"{name}-")), key=len, default=None
-    )
+    def link(match):
+        before, target = match[1], match[2]
+        file = (page.parent / target).resolve()
+        inside = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else target
+        if inside == "results/README.md":
+            return f"{before}(index.md)"
+        if file.suffix == ".md" and file.parent == page.parent:
+            return match[0]
+        if inside.startswith("nbs/") and file.suffix == ".ipynb":
+            return f"{before}(/{inside.removeprefix('nbs/')})"
+        return f"{before}({address}/{inside})"
 
-
-def table_page(table, pictures):
-    """Markdown of one table of results."""
-    body = unbroken(table.to_markdown().partition("\n\n")[2])
-    records = [
-        f"- {row.method}: {', '.join(f'`{one}`' for one in row.records)}"
-        for row in table.rows
-        if row.records
-    ]
-    folded = (
-        [
-            "<details><summary>The runs behind each row, folders of results/</summary>\n",
-            *records,
-            "\n</details>",
-        ]
-        if records
-        else []
-    )
-    images = [f"![{table.title}]({picture})\n" for picture in pictures]
-    return "\n".join([f"# {table.title}\n", f"`{table.command}`\n", body, "", *images, *folded, ""])
+    return re.sub(r"((?<!!)\[[^][]*\])\(([^)#:]+)\)", link, text)
 
 
 def write_api(target):
     """A page for each module from its docstrings."""
-    names = sorted(path.stem for path in (ROOT / "compatkit").glob("[!_]*.py"))
-    target.mkdir()
+    from compatkit.experiments.house import modules, rooms
+
+    house = rooms(ROOT)
+    names = sorted(modules(ROOT))
     for name in names:
-        text = f"# compatkit.{name}\n\nExplained, shown and checked in the notebook [{name}](/{name}.ipynb).\n\n```{{eval-rst}}\n.. automodule:: compatkit.{name}\n```\n"
+        module = f"compatkit.{name.replace('/', '.')}"
+        text = (
+            f"# {module}\n\nExplained, shown and checked in room `{name}`."
+            f"\n\n```{{eval-rst}}\n.. automodule:: {module}\n```\n"
+        )
+        text = linked(text, house)
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / f"{name}.md").write_text(text, encoding="utf-8")
-    text = "# Functions and classes\n\n" + "\n".join(
-        f"- [compatkit.{name}]({name}.md)" for name in names
-    )
-    (target / "index.md").write_text(f"{text}\n\n{toctree(names)}", encoding="utf-8")
+    lines = [f"- [compatkit.{name.replace('/', '.')}]({name}.md)" for name in names]
+    text = "\n".join(["# Functions and classes", "", *lines, "", toctree(names)])
+    (target / "index.md").write_text(text, encoding="utf-8")
 
 
 def prepare(target):
-    """Everything that Sphinx reads, in an empty folder. ValueError for a notebook without its group."""
+    """Everything that Sphinx reads, in an empty folder."""
+    from compatkit.experiments.house import rooms
+
     write_notebooks(target)
-    write_measured(target / "measured", {path.stem for path in target.glob("*.ipynb")})
+    write_measured(target / "measured", rooms(ROOT))
     write_api(target / "api")
 
 
@@ -247,7 +207,7 @@ def sphinx(source, made):
         "--quiet",
         "--fail-on-warning",
         "--conf-dir",
-        str(ROOT / ".ci" / "sphinx"),
+        str(ROOT / ".ci" / "site_settings"),
     ]
     return subprocess.run(
         [
@@ -262,7 +222,9 @@ def sphinx(source, made):
 
 
 def build(folder):
-    """The site in a folder, which is replaced if it holds an earlier one. ValueError for a folder with anything else, or a warning."""
+    """The site in a folder, in place of an earlier one; ValueError for other contents, or a
+    warning.
+    """
     if folder.exists() and any(folder.iterdir()) and not (folder / "searchindex.js").exists():
         raise ValueError(
             f"{folder} holds something other than a site; name an empty folder or a new one"
@@ -291,5 +253,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    use_the_environment()
+    use_the_environment("sphinx")
     main(sys.argv[1:])

@@ -1,1 +1,7 @@
+"""Measure and mend negative flips in model updates."""
+
 __version__ = "0.1.0"
+
+from .support.missing import explain_missing
+
+explain_missing()

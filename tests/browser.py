@@ -1,4 +1,7 @@
-"""A headless Chromium for tests that look at pages. Where there is none they skip; nothing is ever downloaded."""
+"""A headless Chromium for tests that look at pages.
+
+Where there is none they skip; nothing is ever downloaded.
+"""
 
 import json
 import shutil
@@ -7,15 +10,17 @@ from contextlib import contextmanager
 import pytest
 
 OPTIONS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-dev-shm-usage --lang=en"
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync "
+    "--disable-dev-shm-usage --lang=en"
 ).split()
 
 
 # every colour of text on the page with the ground behind it and one element that has them
 READABLE = """
 const parse = text => { // rgb(…), rgba(…) or color(srgb …)
-  const [red, green, blue, alpha = 1] = text.match(/[\\d.]+/g).map(Number), scale = text.startsWith('color') ? 255 : 1;
+  const [red, green, blue, alpha = 1] = text.match(/[\\d.]+/g).map(Number);
+  const scale = text.startsWith('color') ? 255 : 1;
   return [[red, green, blue].map(part => part * scale), alpha];
 };
 const ground = element => {
@@ -29,7 +34,8 @@ const ground = element => {
 const found = {}, walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walker.nextNode()) {
   const element = walker.currentNode.parentElement, style = getComputedStyle(element);
-  if (!walker.currentNode.data.trim() || !element.getClientRects().length || element.closest('.skip')) continue;
+  if (!walker.currentNode.data.trim() || !element.getClientRects().length) continue;
+  if (element.closest('.skip')) continue;
   const colours = [parse(element.closest('svg') ? style.fill : style.color)[0], ground(element)];
   found[JSON.stringify(colours)] = element.outerHTML.slice(0, 90);
 }
@@ -39,7 +45,9 @@ return Object.entries(found).map(([colours, where]) => [...JSON.parse(colours), 
 
 @contextmanager
 def chromium(profile):
-    """A running browser with a fresh profile in this folder; skips the test where something is missing."""
+    """A running browser with a fresh profile in this folder; skips the test where something is
+    missing.
+    """
     program = next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )
@@ -88,7 +96,9 @@ def requests(browser):
 
 
 def complaints(browser):
-    """What the browser wrote to its console since the last call: errors, warnings, refusals of the security policy."""
+    """What the browser wrote to its console since the last call: errors, warnings, refusals of
+    the security policy.
+    """
     return [entry["message"] for entry in browser.get_log("browser")]
 
 

@@ -6,6 +6,7 @@ normalizations (gamma, beta) and tokenizer files without a class are the hub's.
 """
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,14 +14,14 @@ import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, Features, Value
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import (
     BertConfig, BertForPreTraining, ElectraConfig, ElectraForPreTraining, LlamaConfig, LlamaForCausalLM, PhiConfig, PhiForCausalLM,
     ResNetConfig, ResNetForImageClassification, RobertaConfig, RobertaForMaskedLM,
 )  # fmt: skip
 
 from compatkit.training.tasks import CONVERTED
-from compatkit.training.models import train_tokenizer
+from compatkit.training.models import REVISIONS, train_tokenizer
 from compatkit.language.tasks import LANGUAGE_TASKS
 
 WORDS = "good bad film plot actor voice ending song dull bright slow quick long short warm cold story scene moral joke".split()
@@ -44,6 +45,10 @@ RESNETS = {
     f"microsoft/resnet-{depth}": "bottleneck" if depth >= 50 or depth == 26 else "basic"
     for depth in (18, 26, 34, 50, 101, 152)
 }
+ANY_COMMIT = "0123456789abcdef0123456789abcdef01234567"
+PROPOSED = {  # id → (reference of a request to its owners, commit): safetensors stand there, and a .bin alone on main
+    "google/electra-base-discriminator": ("refs/pr/4", "622038d" + "0" * 33),
+}
 GLUE = {  # configuration → (text columns, class names, whether the test labels are hidden)
     "mrpc": (("sentence1", "sentence2"), ("not_equivalent", "equivalent"), False),
     "sst2": (("sentence",), ("negative", "positive"), True),
@@ -53,14 +58,15 @@ INTENTS = tuple(f"intent_{number}" for number in range(6))
 SIZES = {"train": 64, "validation": 32, "test": 32}
 
 
-def snapshot(folder: Path, kind: str, name: str, branch: str = "main") -> Path:
-    """The empty folder of a repository's only revision, with the reference that points to it."""
-    sha = "0123456789abcdef0123456789abcdef01234567"
+def snapshot(folder: Path, kind: str, name: str, branch: str = "main", commit: str = "") -> Path:
+    """The empty folder of one revision of a repository, with the reference that points to it."""
+    pinned = REVISIONS.get(name, ("", ""))[0] if kind == "model" else ""
+    commit = commit or (pinned if len(pinned) == 40 else ANY_COMMIT)
     repository = folder / "hub" / f"{kind}s--{name.replace('/', '--')}"
-    (repository / "refs" / branch).parent.mkdir(parents=True)
-    (repository / "refs" / branch).write_text(sha)
-    (repository / "snapshots" / sha).mkdir(parents=True)
-    return repository / "snapshots" / sha
+    (repository / "refs" / branch).parent.mkdir(parents=True, exist_ok=True)
+    (repository / "refs" / branch).write_text(commit)
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    return repository / "snapshots" / commit
 
 
 def sentences(count: int, seed: int) -> list:
@@ -265,6 +271,8 @@ def question(name: str, split: str, number: int) -> dict:
             "ind": number,
             "activity_label": "Film",
             "ctx": first,
+            "ctx_a": first,
+            "ctx_b": "",
             "endings": others,
             "label": "" if hidden else str(number % 4),
         },
@@ -329,7 +337,14 @@ def main(folder, models=tuple(ENCODERS), data=("glue",)) -> None:
     disable_progress_bars()
     folder = Path(folder)
     for name in models:
-        MAKE[name](snapshot(folder, "model", name), name)
+        MAKE[name](main_branch := snapshot(folder, "model", name), name)
+        if name in PROPOSED:
+            shutil.copytree(
+                main_branch, snapshot(folder, "model", name, *PROPOSED[name]), dirs_exist_ok=True
+            )
+            weights = main_branch / "model.safetensors"
+            torch.save(load_file(weights), main_branch / "pytorch_model.bin")
+            weights.unlink()
     if "glue" in data:
         make_glue(snapshot(folder, "dataset", "nyu-mll/glue"))
     if "intents" in data:

@@ -1,4 +1,6 @@
-"""What a method notebook answers to its parameters, without waiting for the demonstrations that stand before them."""
+"""What a method notebook answers to its parameters, without waiting for the demonstrations that
+stand before them.
+"""
 
 import json
 import os
@@ -14,7 +16,9 @@ from papermill.parameterize import parameterize_notebook
 
 book = load_notebook_node(sys.argv[1])
 code = lambda book: [cell.source for cell in book.cells if cell.cell_type == "code"]
-start = next(number for number, source in enumerate(code(book)) if "names_before(globals())" in source)
+start = next(
+    number for number, source in enumerate(code(book)) if "names_before(globals())" in source
+)
 definitions = {"__name__": "__main__", "display": lambda *shown: None}
 for source in code(book)[:start]:
     if source.startswith(("#| export", "import ", "from ")):  # demonstrations are left out
@@ -26,6 +30,8 @@ def stop(*args, **options):
 
 
 definitions |= dict.fromkeys({"train_once", "pretrain_once"} & set(definitions), stop)
+if "Study" in definitions:
+    definitions["Study"].train = stop
 for parameters in json.loads(sys.argv[2]):
     names = dict(definitions)
     try:
@@ -37,7 +43,9 @@ for parameters in json.loads(sys.argv[2]):
 
 
 def refusals(notebook, given, environment):
-    """name → (error, message) for each set of parameters, as papermill would put them in, each from fresh definitions."""
+    """name → (error, message) for each set of parameters, as papermill would put them in, each
+    from fresh definitions.
+    """
     clean = {
         name: value
         for name, value in os.environ.items()

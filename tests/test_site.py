@@ -1,4 +1,4 @@
-"""The site: what .ci/site.py makes of the notebooks, and the pages in a browser, without a network."""
+"""The site: what .ci/site.py makes of the notebooks, and the pages in a browser, offline."""
 
 import os
 import re
@@ -7,8 +7,7 @@ import sys
 from functools import partial
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from threading import Thread
 from urllib.parse import unquote, urlsplit
@@ -17,26 +16,32 @@ import nbformat
 import pytest
 from browser import READABLE, contrast, requests, screen
 
+from compatkit.experiments import house
+
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPT = ROOT / ".ci" / "site"
-NOTEBOOKS = {path.stem for path in (ROOT / "nbs").glob("*.ipynb")}
-MODULES = {path.stem for path in (ROOT / "compatkit").glob("[!_]*.py")}
+SCRIPT = ROOT / ".ci" / "site.py"
+ROOMS = house.rooms(ROOT)
+MODULES = set(house.modules(ROOT))
+RESULTS = {page.stem for page in (ROOT / "results").glob("*.md")} - {"README"}
 new_code, new_text = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
 
 
 def loaded():
-    """The script as a module; it has no suffix."""
-    module = module_from_spec(
-        spec_from_loader("site_script", SourceFileLoader("site_script", str(SCRIPT)))
-    )
-    module.__loader__.exec_module(module)
+    """The script as a module; it finds its neighbours in .ci."""
+    specification = spec_from_file_location("site_script", SCRIPT)
+    module = module_from_spec(specification)
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        specification.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(SCRIPT.parent))
     return module
 
 
 site = loaded()
 
 
-# --- what is prepared -------------------------------------------------------------------------------------------------
+# --- what is prepared ---------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -64,29 +69,46 @@ def test_hidden_and_empty_cells_are_gone():
         new_code("#| export\nx = 1"),
         new_code("#| hide_me_not\ny"),
     ]
-    kept, module = site.pages_cells(cells, set())
+    kept = site.page_cells(cells, {})
     assert [cell.source for cell in kept] == ["# a", "x = 1", "y"]
-    assert module == "room"
+
+
+def test_an_undefined_number_is_a_dash():
+    assert site.readable("<td>nan</td><td class='a'>nan</td>") == "<td>–</td><td class='a'>–</td>"
+    assert site.readable("| nan | 1 | nan |") == "| – | 1 | – |"
+    assert site.readable("| Nancy | nano |") == "| Nancy | nano |"
 
 
 def test_means_and_spreads_of_outputs_stay_on_one_line():
     output = nbformat.v4.new_output(
         "display_data", {"text/html": "<td>1 ± 2</td>", "text/plain": "1 ± 2"}
     )
-    kept, _ = site.pages_cells([new_code("x", outputs=[output])], set())
+    kept = site.page_cells([new_code("x", outputs=[output])], {})
     assert kept[0].outputs[0].data == {
         "text/html": "<td>1\u00a0±\u00a02</td>",
         "text/plain": "1 ± 2",
     }
 
 
-def test_notebooks_named_in_text_become_links():
-    text = "See `nbs/metrics.ipynb`, `metrics.ipynb`, the room `metrics` and [`metrics.ipynb`](x); not `metrics`, `nbs/x.ipynb` or room `x`."
-    linked = "See [`nbs/metrics.ipynb`](/metrics.ipynb), [`metrics.ipynb`](/metrics.ipynb), the room [`metrics`](/metrics.ipynb)"
-    assert (
-        site.linked(text, {"metrics"})
-        == f"{linked} and [`metrics.ipynb`](x); not `metrics`, `nbs/x.ipynb` or room `x`."
-    )
+@pytest.mark.parametrize(
+    ("text", "page"),
+    [
+        ("`nbs/metrics.ipynb`", "metrics"),
+        ("`metrics.ipynb`", "metrics"),
+        ("`nbs/compare/joins.ipynb`", "compare/joins"),
+        ("the room `compare/joins`", "compare/joins"),
+        ("room `joins`", "compare/joins"),
+        ("`metrics`", None),
+        ("`nbs/x.ipynb`", None),
+        ("room `x`", None),
+        ("room `tasks`", None),  # there are two
+        ("[`metrics.ipynb`](x)", None),
+    ],
+)
+def test_notebooks_named_in_text_become_links(text, page):
+    rooms = ["metrics", "compare/joins", "training/tasks", "language/tasks"]
+    linked = site.linked(text, rooms)
+    assert linked == text if page is None else f"](/{page}.ipynb)" in linked
 
 
 @pytest.mark.parametrize(
@@ -100,33 +122,47 @@ def test_notebooks_named_in_text_become_links():
 def test_the_link_to_the_functions_stands_below_the_claim(text):
     linked = site.with_link(text, "a")
     assert re.search(
-        r"> goes on\n\n+Its functions and classes on one page: \[compatkit.a\]\(/api/a.md\)(\n\n+Text\.)?\s*\Z",
+        r"> goes on\n\n+Its functions and classes on one page: "
+        r"\[compatkit.a\]\(/api/a.md\)(\n\n+Text\.)?\s*\Z",
         linked,
     )
     assert linked.count("Text.") == text.count("Text.")
 
 
-def test_every_notebook_is_in_one_group(monkeypatch):
-    groups = site.in_groups(NOTEBOOKS)
-    assert sorted([*sum(groups.values(), []), "index"]) == sorted(NOTEBOOKS)
-    with pytest.raises(
-        ValueError, match="in no group of the site: brand_new; add to GROUPS in .ci/site.py"
-    ):
-        site.in_groups(NOTEBOOKS | {"brand_new"})
-    with pytest.raises(ValueError, match="not in nbs/: metrics; take out of GROUPS in .ci/site.py"):
-        site.in_groups(NOTEBOOKS - {"metrics"})
-    monkeypatch.setitem(site.GROUPS, "Another", "metrics")
-    with pytest.raises(ValueError, match="in several groups of the site: metrics"):
-        site.in_groups(NOTEBOOKS)
+@pytest.mark.parametrize(
+    ("link", "there"),
+    [
+        ("[a](../nbs/compare/joins.ipynb)", "[a](/compare/joins.ipynb)"),
+        ("[a](README.md)", "[a](index.md)"),
+        ("[a](bcwi.md)", "[a](bcwi.md)"),
+        ("[a](https://arxiv.org)", "[a](https://arxiv.org)"),
+        ("![a](x.svg)", "![a](x.svg)"),
+    ],
+)
+def test_links_of_results_lead_to_pages_of_the_site(link, there):
+    assert site.site_links(link, ROOT / "results" / "README.md") == there
 
 
-def test_a_picture_belongs_to_the_table_with_the_longest_name():
-    tables = ["bcwi-main", "fusion-main", "fusion-main-out_of_fold"]
-    owners = {
-        name: site.owner(name, tables)
-        for name in ("bcwi-main-alpha", "fusion-main", "fusion-main-out_of_fold", "fusion-mainly")
-    }
-    assert list(owners.values()) == ["bcwi-main", "fusion-main", "fusion-main-out_of_fold", None]
+def test_links_of_results_to_other_files_lead_to_the_repository():
+    address = site.site_links("[a](results.csv)", ROOT / "results" / "README.md")
+    assert re.fullmatch(r"\[a\]\(https://[^)]+/blob/main/results/results.csv\)", address)
+
+
+def test_a_bare_python_goes_on_with_the_environment(tmp_path):
+    # without site-packages nothing but the standard library is there
+    command = [sys.executable, "-S", "-E", str(SCRIPT), "--help"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"VENV": sys.prefix},
+    )
+    assert done.returncode == 1 and done.stderr.startswith("Build the site"), done.stderr
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"VENV": str(tmp_path)}
+    )
+    assert done.returncode == 1 and done.stderr.startswith("sphinx is missing and there is no ")
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
@@ -152,7 +188,7 @@ def test_a_formula_that_cannot_be_read_and_a_broken_link_fail_the_build(tmp_path
     )
 
 
-# --- what is built ----------------------------------------------------------------------------------------------------
+# --- what is built ---------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -198,21 +234,22 @@ def pages(built):
     }
 
 
-def test_every_notebook_table_and_module_has_its_page(pages):
-    tables = {path.stem for path in (ROOT / "results" / "tables").glob("*.json")}
-    assert {f"{name}.html" for name in NOTEBOOKS} | {f"measured/{name}.html" for name in tables} | {
-        f"api/{name}.html" for name in MODULES
-    } <= set(pages)
-    for name in MODULES:
-        assert (
-            f"api/{name}.html" in pages[f"{name}.html"].links
-            and f"../{name}.html" in pages[f"api/{name}.html"].links
-        )
+def test_every_notebook_result_and_module_has_its_page(pages):
+    wanted = {f"{name}.html" for name in ROOMS} | {f"measured/{name}.html" for name in RESULTS}
+    assert wanted | {f"api/{name}.html" for name in MODULES} <= set(pages)
+    for name in MODULES & set(ROOMS):
+        up = "../" * name.count("/")
+        assert f"{up}api/{name}.html" in pages[f"{name}.html"].links
+        assert f"{up}../{name}.html" in pages[f"api/{name}.html"].links
 
 
 def test_the_guide_comes_first_and_leads_to_every_notebook(pages):
     assert "A guide to the house" in pages["index.html"].text
-    assert {f"{name}.html" for name in NOTEBOOKS - {"index"}} <= set(pages["index.html"].links)
+    assert {f"{name}.html" for name in set(ROOMS) - {house.HOME}} <= set(pages["index.html"].links)
+
+
+def test_no_cell_of_a_table_says_nan(pages):
+    assert not [here for here, page in pages.items() if re.search(r"<td[^>]*>\s*nan\b", page.text)]
 
 
 def test_every_internal_link_and_anchor_resolves(pages, built):
@@ -252,7 +289,7 @@ def test_nothing_is_loaded_from_elsewhere(pages, built):
 
 
 def test_no_directive_of_nbdev_is_shown(pages):
-    for name in NOTEBOOKS:
+    for name in ROOMS:
         first_lines = re.findall(r"<pre>(?:<span></span>)?(.*)", pages[f"{name}.html"].text)
         assert not [line for line in first_lines if re.sub("<.*?>", "", line).startswith("#|")], (
             name
@@ -266,7 +303,7 @@ def test_docstrings_and_comments_of_parameters_are_there(pages):
     assert "Alias for field number" not in text
 
 
-# --- in a browser -----------------------------------------------------------------------------------------------------
+# --- in a browser ---------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +350,8 @@ def test_pictures_load_and_no_page_is_wider_than_a_phone(show, pages):
     for here in chosen:
         browser = show(here, width=390, height=800)
         missing = browser.execute_script(
-            "return [...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src)"
+            "return [...document.images].filter(i => !i.complete || !i.naturalWidth)"
+            ".map(i => i.src)"
         )
         width = browser.execute_script("return document.documentElement.scrollWidth")
         seen += browser.execute_script("return document.images.length")
@@ -325,31 +363,50 @@ def test_mathematics_is_drawn_with_its_own_font(show):
     browser = show("gated_fusion.html")
     browser.execute_async_script("document.fonts.ready.then(arguments[0])")
     heights = browser.execute_script(
-        "return [...document.querySelectorAll('.formula math')].map(m => m.getBoundingClientRect().height)"
+        "return [...document.querySelectorAll('.formula math')]"
+        ".map(m => m.getBoundingClientRect().height)"
     )
     assert len(heights) >= 2 and min(heights) > 20  # a fraction is higher than a line
     assert browser.execute_script(
-        "return [...document.fonts].filter(f => f.family.includes('Site Mathematics')).map(f => f.status)"
+        "return [...document.fonts].filter(f => f.family.includes('Site Mathematics'))"
+        ".map(f => f.status)"
     ) == ["loaded"]
     assert "$" not in browser.execute_script(
         "return [...document.querySelectorAll('article p')].map(p => p.textContent).join(' ')"
     )
 
 
-def test_search_finds_a_word(show):
+def test_a_search_for_negative_flip_finds_its_definition_first(show):
     from selenium.webdriver.support.ui import WebDriverWait
 
-    browser = show("search.html?q=clopper")
-    found = "return [...document.querySelectorAll('#search-results li a')].map(a => new URL(a.href).pathname)"
-    WebDriverWait(browser, 20).until(
-        lambda running: "/metrics.html" in running.execute_script(found)
+    browser = show("search.html?q=negative+flip")
+    results = (
+        "return [...document.querySelectorAll('#search-results li a')]"
+        ".map(a => new URL(a.href).pathname + new URL(a.href).hash)"
     )
+    found = WebDriverWait(browser, 20).until(lambda running: running.execute_script(results))
+    assert found[0] == "/index.html#negative-flip"
+
+
+def test_code_is_not_cut_on_a_wide_screen(show):
+    browser = show("metrics.html", width=1700)
+    wider = browser.execute_script(
+        "return [...document.querySelectorAll('.cell_input pre')]"
+        ".filter(p => p.scrollWidth > p.clientWidth + 1).map(p => p.textContent)"
+    )
+    assert not wider
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize(
     "page",
-    ["index.html", "report.html", "gated_fusion.html", "api/metrics.html", "measured/index.html"],
+    [
+        "index.html",
+        "compare/report.html",
+        "gated_fusion.html",
+        "api/metrics.html",
+        "measured/index.html",
+    ],
 )
 def test_every_word_is_readable(show, page, theme):
     colours = show(page, theme=theme).execute_script(READABLE)

@@ -1,4 +1,6 @@
-"""What several test files share: tasks of made-up sentences and pictures, models that train in a blink, and processes that start fast."""
+"""What several test files share: tasks of made-up sentences and pictures, models that train in a
+blink, and processes that start fast.
+"""
 
 import multiprocessing
 import os
@@ -9,10 +11,11 @@ import numpy as np
 import torch
 from datasets import Dataset, Image
 
-from compatkit.training.tasks import Task
-from compatkit.training.models import small_classifier
+from compatkit.experiments.recipes import Recipe
 from compatkit.predictions import Predictions
-from compatkit.training.loop import Recipe, encode
+from compatkit.training.loop import Treatment, encode, fine_tune
+from compatkit.training.models import small_classifier
+from compatkit.training.tasks import Task
 
 WORDS = tuple(
     f"{start}{end}"
@@ -31,8 +34,24 @@ RECIPE = Recipe(
     precision="float32",
 )
 IMAGE_RECIPE = Recipe(
-    model="resnet", stem=4, widths=(4, 8), depths=(1, 1), enlarge=2, epochs=2, learning_rate=1e-2, batch_size=8, precision="float32"
-)  # fmt: skip
+    model="resnet",
+    stem=4,
+    widths=(4, 8),
+    depths=(1, 1),
+    enlarge=2,
+    epochs=2,
+    learning_rate=1e-2,
+    batch_size=8,
+    precision="float32",
+)
+
+FAST = {
+    "num_train_epochs": 2,
+    "learning_rate": 3e-3,
+    "per_device_train_batch_size": 8,
+    "precision": "float32",
+    "progress": False,
+}
 
 
 def rows(count, seed, prefix, classes=3):
@@ -130,6 +149,36 @@ def model(seed=0, dropout=0.1, layers=1, classes=CLASSES):
     return small_classifier(tokenizer(), classes, seed, layers, 32, 32, dropout)
 
 
+small = model  # for `train`, whose parameter has the same name
+
+
+def train(treatment=None, seed=0, rows=None, dropout=0.1, model=None, **options):
+    """A tiny model, trained."""
+    model = model or small(dropout=dropout)
+    return fine_tune(model, rows or data(), treatment, seed, **(FAST | options)).model
+
+
+class Anchor(Treatment):
+    """A made-up penalty: the squared distance to the first weights."""
+
+    def __init__(self, strength):
+        self.strength = strength
+
+    def prepare(self, model):
+        self._start = {name: value.detach().clone() for name, value in model.named_parameters()}
+        return model
+
+    def penalty(self, model):
+        return self.strength * sum(
+            (value - self._start[name]).square().sum() for name, value in model.named_parameters()
+        )
+
+
+class Endless(Treatment):
+    def loss(self, logits, label, old_logits=None):
+        return super().loss(logits, label) * torch.inf
+
+
 def old_answers(rows, seed=7, classes=3, spread=3.0):
     """Random logits of an old model for encoded rows."""
     logits = (
@@ -163,7 +212,9 @@ def distance(first, second):
 
 
 def processes():
-    """A place to start processes in: torch is imported once, then each process is a fork of that one."""
+    """A place to start processes in: torch is imported once, then each process is a fork of that
+    one.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["compatkit.gated_fusion", "compatkit.distillation"])
     return context
@@ -184,7 +235,9 @@ def _one_of_two(rank, port, share, arguments):
 
 
 def train_together(share, *arguments):
-    """Call share(rank, *arguments) in two processes that train together, as torchrun starts them."""
+    """Call share(rank, *arguments) in two processes that train together, as torchrun starts
+    them.
+    """
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
@@ -202,7 +255,10 @@ def train_together(share, *arguments):
 
 
 def shard_on_the_cpu():
-    """Accelerate shards a model (FSDP) over accelerators only. Told that the two processes are such, it shards over them."""
+    """Accelerate shards a model (FSDP) over accelerators only.
+
+    Told that the two processes are such, it shards over them.
+    """
     from accelerate.state import PartialState
     from accelerate.utils import DistributedType
 

@@ -1,4 +1,6 @@
-"""What the tests of adapters and of MUSCLE share: a Llama of one layer, rows of tokens with a rule in them, and a recipe that trains in a blink."""
+"""What the tests of adapters and of MUSCLE share: a Llama of one layer, rows of tokens with a
+rule in them, and a recipe that trains in a blink.
+"""
 
 import numpy as np
 import torch

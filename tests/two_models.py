@@ -14,9 +14,12 @@ def models(n=300, seed=0, classes=4, names=False, dtype=np.float64):
     shared, first, second = generator.normal(size=(3, n, classes))
     ids, right = [f"e{i}" for i in range(n)], np.eye(classes)[label]
     label = NAMES[label] if names else label
-    make = lambda z: Predictions(
-        ids, label, logits=z.astype(dtype), classes=NAMES[:classes] if names else None
-    )
+
+    def make(z):
+        return Predictions(
+            ids, label, logits=z.astype(dtype), classes=NAMES[:classes] if names else None
+        )
+
     return make(1.5 * right + shared + first), make(2.5 * right + shared + second)
 
 

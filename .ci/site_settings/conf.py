@@ -1,12 +1,15 @@
-"""How Sphinx makes the site of what .ci/site.py prepared: mathematics as MathML, its own font, comments of parameters."""
+"""How Sphinx makes the site of what .ci/site.py prepared: mathematics as MathML, its own font,
+comments of parameters.
+"""
 
 import configparser
+import re
 import sys
 from functools import cached_property
 from importlib.resources import files
 from inspect import isclass, isroutine
-from logging import WARNING, getLogger
 from io import BytesIO
+from logging import WARNING, getLogger
 from pathlib import Path
 from unicodedata import normalize
 
@@ -34,7 +37,8 @@ myst_enable_extensions = ["dollarmath"]
 myst_dmath_double_inline = True
 myst_heading_anchors = 3
 
-# docstrings: what stands in single backticks is code, and a link where it names something of the library
+# docstrings: what stands in single backticks is code, and a link where it names something of the
+# library
 default_role = "py:obj"
 autodoc_default_options = {"members": True, "undoc-members": True, "member-order": "bysource"}
 autodoc_preserve_defaults = True
@@ -44,6 +48,7 @@ html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_show_sphinx = False
 html_math_renderer = "mathml"
 
@@ -52,11 +57,16 @@ getLogger("fontTools").setLevel(WARNING)  # it tells every table that it touches
 TO_MATHML = LatexToMathML(fancy_error=False)
 CHARACTERS = {
     "√"
-}  # of all formulas: the font keeps these; a root is an element without a character, and drawn with this one
+    # of all formulas: the font keeps these; a root is an element without a character, and drawn
+    # with
+    # this one
+}
 
 
 def write_formula(writer, node, display):
-    """A formula as MathML, which browsers show by themselves; one that cannot be read is a warning, so it fails the build."""
+    """A formula as MathML, which browsers show by themselves; one that cannot be read is a
+    warning, so it fails the build.
+    """
     try:
         text = TO_MATHML.convert_with_local_state(node.astext(), displaystyle=display)
     except LatexError as error:
@@ -68,7 +78,9 @@ def write_formula(writer, node, display):
 
 
 def write_font(app, exception):
-    """The formulas' own font, cut to the characters in use: a system need not have one whose braces and roots grow."""
+    """The formulas' own font, cut to the characters in use: a system need not have one whose
+    braces and roots grow.
+    """
     if exception:
         return
     italics = {
@@ -86,8 +98,16 @@ def write_font(app, exception):
     font.save(app.outdir / "_static" / "mathematics.woff")
 
 
+def plain(line):
+    """A name that ends in an underscore is no link, as long as it stands outside of code."""
+    parts = line.split("`")
+    parts[::2] = [re.sub(r"(?<=\w)_(?!\w)", r"\\_", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
 def add_comments(app, what, name, thing, options, lines):
     """What stands beside parameters and fields in the source, as nbdev reads it."""
+    lines[:] = [plain(line) for line in lines]
     if what not in ("function", "method", "class"):
         return
     try:
@@ -95,7 +115,7 @@ def add_comments(app, what, name, thing, options, lines):
     except (TypeError, ValueError, OSError):  # no source to read
         return
     found = [
-        f":param {parameter}: {' '.join(text.split())}"
+        f":param {parameter}: {plain(' '.join(text.split()))}"
         for parameter, text in comments.items()
         if text and parameter not in ("self", "return")
     ]

@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+"""Write the pages of results/ (README.md, a page a paper, methods.md, results.csv) from the tables.
+
+`.ci/results.py` writes what is out of step, `.ci/results.py --check` only says whether anything is.
+"""
+
+import sys
+from pathlib import Path
+
+from environment import use_the_environment
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(arguments):
+    """Write or check; the exit status is 1 where a check finds a page out of step."""
+    from compatkit.experiments.result_pages import out_of_step, write_pages
+
+    if arguments == ["--check"]:
+        stale = out_of_step(ROOT / "results")
+        sys.exit(f"out of step, run .ci/results.py: {', '.join(stale)}" if stale else 0)
+    if arguments:
+        sys.exit(__doc__)
+    print("\n".join(write_pages(ROOT / "results")) or "every page is in step")
+
+
+if __name__ == "__main__":
+    use_the_environment("compatkit")
+    sys.path.insert(0, str(ROOT))
+    main(sys.argv[1:])

@@ -1,0 +1,79 @@
+"""A device that computes and is not the CPU, for machines that have no other.
+
+Its tensors say that they are on torch's meta device, and hold their numbers in one of the CPU.
+An operation that mixes one of them with an ordinary tensor raises RuntimeError, as CUDA does; a
+single number (a tensor of no dimension) may be mixed, as with CUDA.
+"""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+DEVICE = torch.device("meta")
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor on the other device."""
+
+    @staticmethod
+    def __new__(cls, inside):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inside.shape, strides=inside.stride(), storage_offset=inside.storage_offset(),
+            dtype=inside.dtype, device=DEVICE, requires_grad=inside.requires_grad,
+        )  # fmt: skip
+
+    def __init__(self, inside):
+        self.inside = inside
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), options=None):
+        return _compute(function, arguments, options or {})
+
+
+def _compute(function, arguments, options):
+    """The operation on the tensors inside; RuntimeError if it mixes the two devices."""
+    given = [one for one in tree_flatten((arguments, options))[0] if isinstance(one, torch.Tensor)]
+    moves = function in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+    at_home = [one for one in given if not isinstance(one, Elsewhere) and one.ndim]
+    if len(at_home) not in (0, len(given)) and not moves:
+        raise RuntimeError(
+            f"{function}: {len(at_home)} of {len(given)} tensors were left on the CPU"
+        )
+    wanted = options.get("device")
+    away = (
+        given and isinstance(given[0], Elsewhere)
+        if wanted is None
+        else torch.device(wanted) == DEVICE
+    )
+    options = options | ({} if wanted is None else {"device": torch.device("cpu")})
+    inside = lambda one: one.inside if isinstance(one, Elsewhere) else one  # noqa: E731
+    made = function(*tree_map(inside, arguments), **tree_map(inside, options))
+    back = {
+        id(one.inside): one for one in given if isinstance(one, Elsewhere)
+    }  # in-place operations
+
+    def wrapped(one):
+        if not isinstance(one, torch.Tensor):
+            return one
+        return back.get(id(one)) if id(one) in back else (Elsewhere(one) if away else one)
+
+    return tree_map(wrapped, made)
+
+
+class OtherDevice(TorchDispatchMode):
+    """Inside it, `device="meta"` is the other device, also for tensors that are made there."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        return _compute(function, arguments, options or {})
+
+
+def moved(value):
+    """Tensors, in any nesting of dictionaries and named tuples, on the other device."""
+    return tree_map(
+        lambda one: (
+            Elsewhere(one.detach().clone()).requires_grad_(one.requires_grad)
+            if isinstance(one, torch.Tensor)
+            else one
+        ),
+        value,
+    )
