@@ -44,7 +44,8 @@ NOT_YET_SEEN = (
     "/experiments/", "/training/", "/language/", "/weights/", "/tests/compare/", "/tests/support/",
     "test_site", "test_muscle", "test_distillation", "test_gated_fusion", "test_decisions",
     "test_notebooks", "test_readme", "test_ensembles", "test_bcwi", "test_regularizers",
-    "test_golden", "test_extending", "test_other_device", "test_examples",
+    "test_own_case", "test_packaging", "test_golden", "test_extending", "test_other_device",
+    "test_examples",
 )  # fmt: skip
 
 
