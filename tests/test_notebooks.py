@@ -30,7 +30,7 @@ LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
 STILL_IMPORT_TO_THE_RIGHT: set[str] = set()
 STILL_EXPORT_ELSEWHERE: set[str] = set()
 STILL_WITHOUT_TEST_FILE: set[str] = set()
-STILL_WITHOUT_OUTPUTS = {"landscape", "experiments/weight_planes"}
+STILL_WITHOUT_OUTPUTS = {"experiments/weight_planes"}
 
 
 def params(names, unfinished):

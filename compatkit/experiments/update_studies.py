@@ -189,14 +189,15 @@ class UpdateStudy:
 
     def regularized(
         self,
-        name: str,
-        treatment: Callable,  # (strength, seed) → Treatment
+        name: str,  # of a baseline, unless its treatment is given
         strengths: Sequence[float],  # above 0; at 0 stands the new model itself
+        treatment: Callable | None = None,  # (strength, seed) → Treatment; None: the baseline's
     ) -> Dial:
         """A treatment trained at several strengths, which stand evenly below 1 in place of α."""
+        make = treatment or (lambda strength, seed: self.baseline(name, strength, seed))
         runs = [[run] for run in self.news]
         for seed in range(len(runs)):  # seed by seed: a seed's Fisher serves all strengths
-            runs[seed] += [self.new(seed, 0, treatment(strength, seed)) for strength in strengths]
+            runs[seed] += [self.new(seed, 0, make(strength, seed)) for strength in strengths]
         places = tuple(number / (len(strengths) + 1) for number in range(len(strengths) + 1))
 
         def curves(split: str, points: Sequence[float] | None = None) -> list[Curve]:

@@ -72,7 +72,7 @@ def test_a_regularizers_dial_begins_with_the_new_model(models):
         def configuration(self):
             return {"name": "nothing"}
 
-    dial = models.regularized("nothing", lambda strength, seed: Nothing(), (5.0,))
+    dial = models.regularized("nothing", (5.0,), lambda strength, seed: Nothing())
     for seed, curve in enumerate(dial.curves("new_test")):
         new = models.news[seed].predictions("new_test")
         assert curve.alphas == (0.0, 0.5) and all((each.prediction == new.prediction).all() for each in curve.answers)  # fmt: skip
@@ -127,3 +127,15 @@ def test_words_of_a_dial():
     dial = Dial("BCWI", print)
     assert dial.words(Choice(0.4, True, "")) == "α 0.4"
     assert dial.words(Choice(0.0, False, "")) == "α 0: none qualified"
+
+
+def test_the_baselines_are_made_by_name(models):
+    """Each is another treatment; a dial of one is trained without naming its class."""
+    names = ("EWC", "prior weight decay", "Mixout", "distillation")
+    kinds = [type(models.baseline(name, 0.5, 0)).__name__ for name in names]
+    assert kinds[:2] == ["ElasticWeightConsolidation", "PriorWeightDecay"]
+    assert kinds[2:] == ["Mixout", "FocalDistillation"]
+    models.forget_fishers()
+    dial = models.regularized("prior weight decay", (30.0,))
+    assert dial.words(Choice(0.5, True, "")) == "strength 30"
+    assert [curve.alphas for curve in dial.curves("new_test")] == [(0.0, 0.5)] * 2
