@@ -45,23 +45,30 @@ ALPHAS = tuple(round(step / 10, 1) for step in range(11))
 def sweep(
     old: nn.Module,
     new: nn.Module,
-    evaluate: Callable,  # model → Predictions with labels; the model is the same object each time and must not be kept
+    # model → Predictions with labels; the model is the same object each time and must not be kept
+    evaluate: Callable,
     alphas: Sequence[float] = ALPHAS,
     importance: dict | None = None,
     *,
     rule: str | Rule | None = None,  # as for interpolate
     old_classes: Sequence[int] | None = None,
     old_answers: Predictions
-    | None = None,  # the old model's; flips are counted on its examples. By default the answers at α = 1
+    # the old model's; flips are counted on its examples. By default the answers at α = 1
+    | None = None,
     margin: float = 0.01,  # accuracy that one may lose, for the curve's own choice
 ) -> "Curve":
-    """The answers at each α. ValueError as for interpolate, for repeated alphas, and if nobody says what the old model answers."""
+    """The answers at each α.
+
+    ValueError as for interpolate, for repeated alphas, and if nobody says what the old model
+    answers.
+    """
     alphas = tuple(sorted(checked_alpha(alpha) for alpha in alphas))
     if not alphas or len(set(alphas)) < len(alphas):
         raise ValueError(f"alphas {alphas} must be different numbers from 0 to 1, at least one")
     if old_answers is None and (1.0 not in alphas or old_classes is not None):
         raise ValueError(
-            "give old_answers: without α = 1 among the alphas, or with new classes, the sweep does not hold the old model's answers"
+            "give old_answers: without α = 1 among the alphas, or with new classes, the sweep "
+            "does not hold the old model's answers"
         )
     line = Line(old, new, importance, old_classes, rule=rule)
     answers = tuple(evaluate(line.write(alpha)) for alpha in alphas)
@@ -110,13 +117,19 @@ class Curve:
     def _repr_html_(self) -> str:
         rows = zip(self.alphas, self.accuracy, self.nfr, [one.pfr for one in self.counts])
         body = "".join(
-            f"<tr><td>{alpha:g}</td><td>{100 * a:.2f}</td><td>{100 * n:.2f}</td><td>{100 * p:.2f}</td></tr>"
+            f"<tr><td>{alpha:g}</td><td>{100 * a:.2f}</td>"
+            f"<td>{100 * n:.2f}</td><td>{100 * p:.2f}</td></tr>"
             for alpha, a, n, p in rows
         )
-        return f"<table><tr><th>α</th><th>accuracy %</th><th>NFR %</th><th>PFR %</th></tr>{body}</table>{self.chosen.words}"
+        return (
+            "<table><tr><th>α</th><th>accuracy %</th><th>NFR %</th><th>PFR "
+            f"%</th></tr>{body}</table>{self.chosen.words}"
+        )
 
     def picture(self, interval: tuple | None = None):
-        """The matplotlib figure: accuracy and NFR over α; `interval` (low, high) of the target's accuracy is shaded."""
+        """The matplotlib figure: accuracy and NFR over α; `interval` (low, high) of the target's
+        accuracy is shaded.
+        """
         return curve_picture({"": [self]}, interval)
 
 # %% ../nbs/bcwi.ipynb #a3dae340
@@ -125,7 +138,9 @@ def curve_picture(
     interval: tuple | None = None,  # (low, high) of the target's accuracy, shaded
     title: str = "",
 ):
-    """The matplotlib figure: accuracy above and NFR below, over α, averaged over seeds with their spread."""
+    """The matplotlib figure: accuracy above and NFR below, over α, averaged over seeds with
+    their spread.
+    """
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(2, 1, figsize=(6, 5.5), sharex=True, layout="constrained")
@@ -188,7 +203,9 @@ def noninferior(
     count: int,  # all examples
     margin: float,  # accuracy that one may lose, above 0 and below 1
 ) -> float:
-    """Tango's score statistic of 'not worse by more than the margin': standard normal at the edge, larger is better."""
+    """Tango's score statistic of 'not worse by more than the margin': standard normal at the
+    edge, larger is better.
+    """
     a, b, c = (
         2 * count,
         -better - worse - (2 * count - better + worse) * margin,
@@ -211,19 +228,24 @@ def choose_alpha(
     margin: float = 0.01,  # for one pair: accuracy that one may lose
     level: float = 0.95,  # of the interval, or one-sided of the test
 ) -> Choice:
-    """The largest α < 1 that is accurate enough; 0, and `qualified` False, where none is. ValueError for lists that do not fit."""
+    """The largest α < 1 that is accurate enough; 0, and `qualified` False, where none is.
+
+    ValueError for lists that do not fit.
+    """
     if not 0 < level < 1:
         raise ValueError(f"level is {level}; it lies between 0 and 1")
     if targets is None:
         if not isinstance(curves, Curve):
             raise ValueError(
-                "several curves need the target models' accuracies: give targets, or choose for each curve by itself"
+                "several curves need the target models' accuracies: give targets, or choose for "
+                "each curve by itself"
             )
         return _choose_for_pair(curves, margin, level)
     curves = [curves] if isinstance(curves, Curve) else list(curves)
     if len(targets) < 2:
         raise ValueError(
-            f"{len(targets)} target model(s) have no interval: give at least two, or leave targets out to choose for one pair"
+            f"{len(targets)} target model(s) have no interval: give at least two, or leave "
+            "targets out to choose for one pair"
         )
     if len({curve.alphas for curve in curves}) != 1:
         raise ValueError(
@@ -258,21 +280,28 @@ def _choose_for_pair(curve: Curve, margin: float, level: float) -> Choice:
         return Choice(
             0.0,
             False,
-            f"no α between 0 and 1 is shown to lose less than {margin:.1%} against the new model, {test}: α = 0 is the new model",
+            f"no α between 0 and 1 is shown to lose less than {margin:.1%} against the new model, "
+            f"{test}: α = 0 is the new model",
         )
     return Choice(
         max(able),
         True,
-        f"α = {max(able):g}: the largest that loses less than {margin:.1%} against the new model, {test}",
+        f"α = {max(able):g}: the largest that loses less than {margin:.1%} against the new model, "
+        f"{test}",
     )
 
 
 def _choose_over_seeds(curves: list, targets: list, level: float) -> Choice:
     """By the lower end of the targets' interval."""
     low = target_interval(targets, level)[0]
-    able = lambda accuracy: [
-        alpha for alpha, one in zip(curves[0].alphas, accuracy) if alpha < 1 and one >= low - 1e-12
-    ]
+
+    def able(accuracy):
+        return [
+            alpha
+            for alpha, one in zip(curves[0].alphas, accuracy)
+            if alpha < 1 and one >= low - 1e-12
+        ]
+
     each = tuple(max(able(curve.accuracy), default=math.nan) for curve in curves)
     found = able(np.mean([curve.accuracy for curve in curves], 0))
     spread = "the seeds alone: " + ", ".join(
@@ -314,7 +343,9 @@ def target_interval(
 def soup(
     models: Sequence[nn.Module],  # of one architecture, at least one
 ) -> nn.Module:
-    """A new model whose floating-point tensors are the means; everything else is the first model's. ValueError as for interpolate."""
+    """A new model whose floating-point tensors are the means; everything else is the first
+    model's. ValueError as for interpolate.
+    """
     models = list(models)
     if not models:
         raise ValueError("a soup needs at least one model")
@@ -357,7 +388,10 @@ def reestimate_batchnorm(
     model: nn.Module,  # changed in place
     batches: Iterable,  # of the model's inputs: dictionaries or tensors, on any device
 ) -> nn.Module:
-    """The model with BatchNorm statistics that are plain averages over these batches. ValueError without BatchNorm layers or batches."""
+    """The model with BatchNorm statistics that are plain averages over these batches.
+
+    ValueError without BatchNorm layers or batches.
+    """
     layers = [
         module
         for module in model.modules()
@@ -407,7 +441,10 @@ def start_from(
     old: nn.Module,  # of the same architecture, with the same or fewer classes
     old_classes: Sequence[int] | None = None,  # the new index of each old class
 ) -> None:
-    """Give a model the old one's weights; the head's rows of new classes stay as they are. ValueError names what does not fit."""
+    """Give a model the old one's weights; the head's rows of new classes stay as they are.
+
+    ValueError names what does not fit.
+    """
     before, after = named_tensors(old), named_tensors(model)
     check_models(before, after, old_classes)
     for name, tensor in after.items():

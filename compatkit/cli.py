@@ -18,10 +18,10 @@ import click
 
 # %% ../nbs/cli.ipynb #6e06ae41
 from . import __version__
-from .support.outputs import Outputs
 from .compare.logs import Wanted
 from .compare.policy import LIMITS, Policy
 from .compare.text_tables import visible
+from .support.outputs import Outputs
 
 # %% ../nbs/cli.ipynb #fd4c757a
 _PLAINER = str.maketrans({"–": "-", "→": "->", "×": "x", "…": "...", "−": "-"})
@@ -50,7 +50,9 @@ def _print(text: str) -> None:
 
 
 def _terminal() -> dict:
-    """Width of the terminal and whether it has colours (and nobody asked for none); a pipe is 110 wide and plain."""
+    """Width of the terminal and whether it has colours (and nobody asked for none); a pipe is
+    110 wide and plain.
+    """
     if not sys.stdout.isatty():
         return {"width": 110, "colour": False}
     colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -58,7 +60,10 @@ def _terminal() -> dict:
 
 # %% ../nbs/cli.ipynb #679a3adc
 def _renamed(pairs):
-    """FIELD=COLUMN options as a dictionary from columns to fields. Raises ValueError for what is none."""
+    """FIELD=COLUMN options as a dictionary from columns to fields.
+
+    Raises ValueError for what is none.
+    """
     found = {}
     for pair in pairs:
         field, equals, column = pair.partition("=")
@@ -73,7 +78,10 @@ def _renamed(pairs):
 
 
 def _pair(files, old, new, label, id, on_missing, rename, columns, wanted):
-    """Reads one file with both columns, or two files. Raises ValueError when options and files do not fit."""
+    """Reads one file with both columns, or two files.
+
+    Raises ValueError when options and files do not fit.
+    """
     from compatkit.compare.pair import read_columns, read_pair
     from compatkit.compare.readers import reader_of
 
@@ -85,18 +93,19 @@ def _pair(files, old, new, label, id, on_missing, rename, columns, wanted):
     if len(files) == 1:
         if not (old and new):
             raise ValueError(
-                f"{files[0]} is one file: name a second one, or the columns of both versions with --old, --new "
-                "and --label"
+                f"{files[0]} is one file: name a second one, or the columns of both versions with "
+                "--old, --new and --label"
             )
         if rename or on_missing == "drop":
             raise ValueError(
-                "--rename and --on-missing are for two files: with one, --old, --new, --label and --id name "
-                "the columns"
+                "--rename and --on-missing are for two files: with one, --old, --new, --label and "
+                "--id name the columns"
             )
         return read_columns(files[0], old, new, label, id or "id", columns, split=wanted.task)
     if old or new or id:
         raise ValueError(
-            "--old, --new and --id name columns of one file, and there are two: use --rename FIELD=COLUMN"
+            "--old, --new and --id name columns of one file, and there are two: use --rename "
+            "FIELD=COLUMN"
         )
     return read_pair(*files, on_missing=on_missing, rename=rename, label=label, columns=columns)
 
@@ -206,7 +215,8 @@ def app(context):
 def compare(context, files, **options):
     """Compare two or more versions of a model.
 
-    FILES: old and new as parquet, csv, jsonl, or evaluation logs (Inspect, promptfoo, HELM, lm-evaluation-harness and others); or one file with both; or many versions.
+    FILES: old and new as parquet, csv, jsonl, or evaluation logs (Inspect, promptfoo, HELM,
+    lm-evaluation-harness and others); or one file with both; or many versions.
 
     Exit status: 0 gate holds or none asked for, 1 failed, 2 unusable input, 3 too little data.
     """
@@ -240,6 +250,7 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
 def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     """Two folders with a file for each task. Gives the exit status."""
     from json import dumps
+
     from compatkit.compare.suites import compare_suites
 
     wanted = {name: getattr(given, name) for name in ("scorer", "metric", "errors")}
@@ -313,9 +324,12 @@ def _shown(comparison, given: SimpleNamespace) -> str:
 def _compare_many(
     files, given: SimpleNamespace, policy: Policy, outputs: Outputs
 ) -> tuple[int, str]:
-    """Exit status and what is printed, for three or more versions. Raises ValueError for options that it cannot follow."""
-    from compatkit.compare.report import EXIT_STATUS, compare_versions
+    """Exit status and what is printed, for three or more versions.
+
+    Raises ValueError for options that it cannot follow.
+    """
     from compatkit.compare.flips import write_rows
+    from compatkit.compare.report import EXIT_STATUS, compare_versions
 
     if unfit := [f"--{name}" for name in ("old", "new", "id") if getattr(given, name)]:
         raise ValueError(
@@ -388,7 +402,8 @@ _CREATOR = {
 def decide(context, **options):
     """Keep the old answer unless another class is clearly more probable.
 
-    OLD: answers of the model in use, and its logits for --posterior pooled. NEW: logits or probabilities of its successor. Parquet, csv or jsonl.
+    OLD: answers of the model in use, and its logits for --posterior pooled. NEW: logits or
+    probabilities of its successor. Parquet, csv or jsonl.
 
     Exit status: 0 decided, 1 only the old model qualifies, 2 unusable input, 3 too little data.
     """
@@ -403,7 +418,8 @@ def _decide(given: SimpleNamespace) -> int:
     choosing = given.calibration is not None
     if not choosing and (given.max_nfr or given.min_accuracy or given.slice or not given.rule):
         raise ValueError(
-            "to choose a price, give --calibration and --max-nfr; to apply a kept rule, --rule alone"
+            "to choose a price, give --calibration and --max-nfr; to apply a kept rule, --rule "
+            "alone"
         )
     read = [given.old, given.new, given.calibration, None if choosing else given.rule]
     with Outputs(read, given.force) as outputs:
@@ -429,7 +445,8 @@ def _certified(given: SimpleNamespace) -> tuple:
 
     if given.max_nfr is None:
         raise ValueError(
-            "--max-nfr is missing: say which negative flip rate is to be certified, e.g. --max-nfr 0.5%"
+            "--max-nfr is missing: say which negative flip rate is to be certified, e.g. "
+            "--max-nfr 0.5%"
         )
     least = given.min_accuracy
     return rule_from_files(
@@ -467,8 +484,9 @@ def _told(choice, done):
         )
     if done:
         yield (
-            f"{done.decided:,} examples decided: {done.kept:,} with the old answer, {done.not_in_old:,} that the old model never answered; "
-            f"{done.only_in_old:,} old answers were not asked for"
+            f"{done.decided:,} examples decided: {done.kept:,} with the old answer, "
+            f"{done.not_in_old:,} that the old model never answered; {done.only_in_old:,} old "
+            "answers were not asked for"
         )
 
 # %% ../nbs/cli.ipynb #a4e4f85a
@@ -484,7 +502,8 @@ def bless(candidate, to, force):
     from compatkit.compare.pull_requests import bless
 
     _print(
-        f"{visible(str(to), 2000)} is the baseline; its hash is in {bless(candidate, to, force).name}\n"
+        f"{visible(str(to), 2000)} is the baseline; its hash is in "
+        f"{bless(candidate, to, force).name}\n"
     )
 
 
@@ -511,7 +530,8 @@ def interpolate(old, new, alpha, out):
     from compatkit.weights.checkpoints import interpolate_checkpoints
 
     _print(
-        f"{visible(str(interpolate_checkpoints(old, new, alpha, out)), 2000)}: {alpha:g} of the old model, {1 - alpha:g} of the new one\n"
+        f"{visible(str(interpolate_checkpoints(old, new, alpha, out)), 2000)}: {alpha:g} of the "
+        f"old model, {1 - alpha:g} of the new one\n"
     )
 
 # %% ../nbs/cli.ipynb #e24f439b
@@ -562,12 +582,14 @@ def interpolate(old, new, alpha, out):
 @click.option(
     "--verify",
     is_flag=True,
-    help="recompute the kept numbers from results/ and your copy of the data, and name what cannot be",
+    help="recompute the kept numbers from results/ and your copy of the data, and name what "
+    "cannot be",
 )
 @click.option(
     "--plan",
     is_flag=True,
-    help="what each job of the paper scale needs: models, memory, hours, disk, downloads; nothing is trained",
+    help="what each job of the paper scale needs: models, memory, hours, disk, downloads; "
+    "nothing is trained",
 )
 @click.option("--json", is_flag=True, help="with --plan: a list of JSON objects")
 @click.option(
@@ -577,7 +599,8 @@ def interpolate(old, new, alpha, out):
     "--memory",
     type=click.FloatRange(min=0, min_open=True),
     metavar="GIB",
-    help="with --plan: the GPU's memory; jobs that do not fit are named, with what would make them fit",
+    help="with --plan: the GPU's memory; jobs that do not fit are named, with what would make "
+    "them fit",
 )
 @click.option(
     "--export",
@@ -667,8 +690,9 @@ def _plan(names, task, seeds, device, memory, json):
         _print(dumps([one.to_dict() for one in plans], indent=1, ensure_ascii=False) + "\n")
         return
     _print(
-        f"{len(plans)} jobs; {distinct_hours(plans):,.0f} hours on {plans[0].device.name} with runs that jobs share "
-        f"counted once; {sum(not one.to_dict()['fits'] for one in plans)} do not fit into its memory as they are\n"
+        f"{len(plans)} jobs; {distinct_hours(plans):,.0f} hours on {plans[0].device.name} with "
+        f"runs that jobs share counted once; {sum(not one.to_dict()['fits'] for one in plans)} do "
+        "not fit into its memory as they are\n"
     )
 
 
@@ -684,6 +708,7 @@ def _alone(job):
 def _make(missing, asked, workers, ray, cpus, gpus):
     """Run the jobs, telling of each as it comes. Gives the exit status."""
     from tqdm import tqdm
+
     from compatkit.experiments.tables import run_jobs, run_jobs_on_ray
 
     outcomes = (
@@ -701,7 +726,8 @@ def _make(missing, asked, workers, ray, cpus, gpus):
         )
         _print(told + "\n")
     _print(
-        f"{len(missing) - failed} made, {failed} failed, {asked - len(missing)} were there already\n"
+        f"{len(missing) - failed} made, {failed} failed, {asked - len(missing)} were there "
+        "already\n"
     )
     return 1 if failed else 0
 
@@ -714,6 +740,7 @@ def _lines(error):
 def _verify(names, data_dir, workers):
     """Prove the kept tables, telling of each as it comes. Gives the exit status."""
     from collections import Counter
+
     from compatkit.experiments.tables import verify
 
     counts, numbers = Counter(), 0

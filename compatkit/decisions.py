@@ -23,20 +23,24 @@ from typing import NamedTuple
 import numpy as np
 
 # %% ../nbs/decisions.ipynb #cd0739c9
-from .support.hashing import hash_order, short_digests
-from .support.messages import nearest
 from .metrics import clopper_pearson, fit_temperature
 from .predictions import Predictions, align, log_softmax, over_classes, with_labels
+from .support.hashing import hash_order, short_digests
+from .support.messages import nearest
 
 # %% ../nbs/decisions.ipynb #845c444f
 _SLACK = 1 + 1e-12  # relative, so that price 0 stays exact
 
 
 def _checked_price(price):
-    """The price as a float. Raises ValueError below 0, for nan, and for the None of a choice that found no price."""
+    """The price as a float.
+
+    Raises ValueError below 0, for nan, and for the None of a choice that found no price.
+    """
     if price is None:
         raise ValueError(
-            "there is no price (None): only the old model qualified, whose answers an infinite price keeps"
+            "there is no price (None): only the old model qualified, whose answers an infinite "
+            "price keeps"
         )
     if np.ndim(price):
         raise ValueError(
@@ -45,7 +49,8 @@ def _checked_price(price):
     price = float(price)
     if not price >= 0:
         raise ValueError(
-            f"the price is {price}: it must be at least 0 (0 is argmax of the posterior, infinity the old model)"
+            f"the price is {price}: it must be at least 0 (0 is argmax of the posterior, infinity "
+            "the old model)"
         )
     return price
 
@@ -59,7 +64,10 @@ def _strongest(
     logits,  # (N, C): logits, or log probabilities, of the posterior
     column,  # (N,): the column of the old answer
 ):
-    """The most probable column (the old answer's on a tie), and its logit minus the old answer's. Raises ValueError for nan."""
+    """The most probable column (the old answer's on a tie), and its logit minus the old answer's.
+
+    Raises ValueError for nan.
+    """
     best = logits.argmax(axis=1)
     start = np.arange(len(logits)) * logits.shape[1]
     flat = np.ascontiguousarray(logits).reshape(-1)
@@ -77,43 +85,52 @@ def decide(
     column,  # (N,): the column of the old answer; -1 where there is none
     price,  # what a negative flip costs beside an error's 1; at least 0
 ):
-    """(N,) columns: the old answer unless another is more than 1 + price times as probable; the most probable if there is none."""
+    """(N,) columns: the old answer unless another is more than 1 + price times as probable; the
+    most probable if there is none.
+    """
     margin, known = _margin(_checked_price(price)), column >= 0
     best, gain = _strongest(logits, np.where(known, column, 0))
     return np.where(known & ~(gain > margin), column, best)
 
 # %% ../nbs/decisions.ipynb #3b744ab5
 def _posterior(old, new, posterior):
-    """The Predictions of q: the new model's, those given, or what a Calibration or Pool makes of the two."""
+    """The Predictions of q: the new model's, those given, or what a Calibration or Pool makes of
+    the two.
+    """
     if posterior is None:
         posterior = new
     elif hasattr(posterior, "posterior"):
         posterior = posterior.posterior(old, new)
     if not isinstance(posterior, Predictions):
         raise ValueError(
-            f"the posterior must be Predictions, a Calibration or a Pool, not {type(posterior).__name__}"
+            "the posterior must be Predictions, a Calibration or a Pool, not "
+            f"{type(posterior).__name__}"
         )
     logits, answers = posterior.require("logits"), old.require("prediction")
     if answers.dtype.kind != "U":
         return posterior
     if posterior.classes is None:
         raise ValueError(
-            f"the old answers are names ({answers[:1].tolist()}), and the posterior's columns have none: "
-            "name them with replace(classes=[...])"
+            f"the old answers are names ({answers[:1].tolist()}), and the posterior's columns have "
+            "none: name them with replace(classes=[...])"
         )
     names = np.array(posterior.classes)[logits.argmax(axis=1)]
     return posterior.replace(prediction=names)  # answers of the old ones' kind, so that they join
 
 
 def _over_posterior(old, posterior):
-    """The old predictions over the posterior's classes. Raises ValueError naming classes that it does not know."""
+    """The old predictions over the posterior's classes.
+
+    Raises ValueError naming classes that it does not know.
+    """
     if old.classes is None or posterior.classes is None or old.classes == posterior.classes:
         return old
     unknown = [name for name in old.classes if name not in set(posterior.classes)]
     if unknown:
         raise ValueError(
-            f"the posterior does not know the old classes {unknown[:3]}: give it them with probability 0, "
-            "new = predictions.over_classes(new, [*new.classes, ...]), if the new model can never answer them"
+            f"the posterior does not know the old classes {unknown[:3]}: give it them with "
+            "probability 0, new = predictions.over_classes(new, [*new.classes, ...]), if the new "
+            "model can never answer them"
         )
     return over_classes(old, posterior.classes)
 
@@ -124,7 +141,10 @@ def columns_of(
     width,  # how many columns there are
     whose,  # for the message, such as "the labels"
 ):
-    """(N,) columns, -1 for what is no class. Raises ValueError for missing answers, and where names meet nameless columns."""
+    """(N,) columns, -1 for what is no class.
+
+    Raises ValueError for missing answers, and where names meet nameless columns.
+    """
     answers = np.asarray(answers)
     if answers.dtype.kind != "U":
         if answers.dtype.kind not in "iufb":
@@ -150,7 +170,9 @@ def refuse_unknown_labels(
     classes: tuple | None,  # the names of the columns
     width: int,  # how many columns there are
 ) -> None:
-    """Raises ValueError where there are any, naming a few and what they resemble: whoever is never right never flips."""
+    """Raises ValueError where there are any, naming a few and what they resemble: whoever is
+    never right never flips.
+    """
     if not len(unknown):
         return
     known = classes or [str(column) for column in range(width)]
@@ -161,9 +183,10 @@ def refuse_unknown_labels(
         like = by_form.get(" ".join(str(name).casefold().split())) or nearest(str(name), known)
         told.append(f"{name!r} (like {like!r}?)" if like else repr(name))
     raise ValueError(
-        f"{len(unknown)} labels are no class of the models: {', '.join(told)}"
-        f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}. The classes are {', '.join(map(repr, known[:5]))}"
-        f"{' and others' if len(known) > 5 else ''}: write the labels as the classes are written, or leave these examples out"
+        f"{len(unknown)} labels are no class of the models: "
+        f"{', '.join(told)}{f' and {len(names) - 3} more' if len(names) > 3 else ''}. The classes "
+        f"are {', '.join(map(repr, known[:5]))}{' and others' if len(known) > 5 else ''}: write "
+        "the labels as the classes are written, or leave these examples out"
     )
 
 
@@ -184,7 +207,10 @@ class _Joined(NamedTuple):
         return np.array(self.classes)[column] if self.named else column
 
     def right(self, label, known=False):
-        """Two (N,) masks: the old answer is right, the most probable one is. Raises ValueError for unknown labels if `known`."""
+        """Two (N,) masks: the old answer is right, the most probable one is.
+
+        Raises ValueError for unknown labels if `known`.
+        """
         truth = columns_of(label, self.classes, self.width, "the labels")
         if known:
             refuse_unknown_labels(np.asarray(label)[truth < 0], self.classes, self.width)
@@ -201,8 +227,9 @@ def _join(old, new, posterior):
     column = columns_of(answers, chosen.classes, width, "the old answers")
     if (strange := column < 0).any():
         raise ValueError(
-            f"the posterior does not know the old answers {np.unique(answers[strange])[:3].tolist()} "
-            f"(ids {old.id[strange][:3].tolist()}): it has {width} classes"
+            "the posterior does not know the old answers "
+            f"{np.unique(answers[strange])[:3].tolist()} (ids {old.id[strange][:3].tolist()}): it "
+            f"has {width} classes"
         )
     best, gain = _strongest(chosen.logits, column)
     return _Joined(
@@ -213,9 +240,12 @@ def _join(old, new, posterior):
 def critical_price(
     old,  # Predictions of the model in use: its answers are enough
     new,  # those of its successor on the same examples, with logits
-    posterior=None,  # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
+    # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
+    posterior=None,
 ):
-    """(N,) in the order of `old`: the price below which an example gets another answer than the old one; 0 where q agrees with it."""
+    """(N,) in the order of `old`: the price below which an example gets another answer than the
+    old one; 0 where q agrees with it.
+    """
     with np.errstate(over="ignore"):  # so much more probable that the price is infinite
         return np.expm1(_join(old, new, posterior).gain)
 
@@ -224,9 +254,13 @@ def keep_old(
     old,  # Predictions of the model in use: its answers are enough
     new,  # those of its successor on the same examples, with logits
     price,  # what a negative flip costs beside an error's 1; at least 0
-    posterior=None,  # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
+    # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
+    posterior=None,
 ):
-    """The old answer unless another class is more than 1 + price times as probable. Raises ValueError as align does."""
+    """The old answer unless another class is more than 1 + price times as probable.
+
+    Raises ValueError as align does.
+    """
     margin, joined = _margin(_checked_price(price)), _join(old, new, posterior)
     column = np.where(joined.gain > margin, joined.best, joined.column)
     return Predictions(joined.id, joined.label, joined.answers(column), classes=joined.classes)
@@ -255,7 +289,10 @@ class PriceCurve:
         logits,  # (N, C) of the posterior
         prices=PRICES,  # (P,) at least 0, in any order
     ):
-        """The curve of arrays in one order. Raises ValueError for unequal lengths, answers that are no column, bad prices, nan."""
+        """The curve of arrays in one order.
+
+        Raises ValueError for unequal lengths, answers that are no column, bad prices, nan.
+        """
         label, old, logits = np.asarray(label), np.asarray(old), np.asarray(logits)
         if (
             logits.ndim != 2
@@ -302,28 +339,38 @@ def price_curve(
     old,  # Predictions of the model in use
     new,  # those of its successor on the same examples, with logits; one of the two with labels
     prices=PRICES,  # (P,) at least 0
-    posterior=None,  # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
+    # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
+    posterior=None,
 ):
-    """What the rule does at each price, without a loop over examples. Raises ValueError as `keep_old` does, and without labels."""
+    """What the rule does at each price, without a loop over examples.
+
+    Raises ValueError as `keep_old` does, and without labels.
+    """
     joined = _join(_labelled(old, new), new, posterior)
     return PriceCurve._counted(*joined.right(joined.label), joined.gain, prices)
 
 
 def _labelled(old, new, label=None):
-    """The old predictions with labels: those given (an array, Predictions, or id -> label), or those that the predictions carry."""
+    """The old predictions with labels: those given (an array, Predictions, or id -> label), or
+    those that the predictions carry.
+    """
     if label is None and old.label is not None:
         return old
     if label is None or isinstance(label, (Predictions, Mapping)):
         return with_labels(old.replace(label=None), new if label is None else label)
     if len(label) != len(old):
         raise ValueError(
-            f"{len(label)} labels for {len(old)} examples: give one each in the order of `old`, or id -> label"
+            f"{len(label)} labels for {len(old)} examples: give one each in the order of `old`, "
+            "or id -> label"
         )
     return old.replace(label=label)
 
 # %% ../nbs/decisions.ipynb #c4953070
 def _fitting(predictions, on):
-    """The predictions on the labelled examples `on`, and their labels as columns. Raises ValueError for labels that are no column."""
+    """The predictions on the labelled examples `on`, and their labels as columns.
+
+    Raises ValueError for labels that are no column.
+    """
     if on is not None:
         ids = list(on) if isinstance(on, Mapping) else on.id
         predictions = with_labels(predictions.replace(label=None).select(ids), on)
@@ -365,7 +412,8 @@ def load_json(
         raise ValueError(f"{Path(path).name} is no JSON ({error}): save it again") from None
     if not isinstance(content, dict) or content.get("kind") != kind:
         raise ValueError(
-            f"{Path(path).name} holds no {kind}: it has to be a file that {kind.capitalize()}.save wrote"
+            f"{Path(path).name} holds no {kind}: it has to be a file that "
+            f"{kind.capitalize()}.save wrote"
         )
     return content
 
@@ -413,9 +461,13 @@ class Calibration(_Posterior):
 
 def calibrate(
     predictions,  # Predictions with logits
-    on=None,  # labelled examples among them: Predictions or id -> label; by default all, by their own labels
+    # labelled examples among them: Predictions or id -> label; by default all, by their own labels
+    on=None,
 ):
-    """Temperature scaling fitted by maximum likelihood. Raises ValueError for missing labels, ids or logits."""
+    """Temperature scaling fitted by maximum likelihood.
+
+    Raises ValueError for missing labels, ids or logits.
+    """
     predictions, label = _fitting(predictions, on)
     return Calibration(
         fit_temperature(predictions.logits, label), tuple(short_digests(predictions.id))
@@ -434,11 +486,15 @@ class Pool(_Posterior):
         for value in (self.old, self.new):
             if not (isinstance(value, (int, float)) and 0 <= value < inf):
                 raise ValueError(
-                    f"the exponents are {self.old!r} and {self.new!r}: they must be numbers of at least 0"
+                    f"the exponents are {self.old!r} and {self.new!r}: they must be numbers of at "
+                    "least 0"
                 )
 
     def apply(self, old, new):
-        """Predictions of the pool, in the old one's order. Raises ValueError where one of them lacks logits or a class."""
+        """Predictions of the pool, in the old one's order.
+
+        Raises ValueError where one of them lacks logits or a class.
+        """
         old, new, (first, second) = _log_probabilities(old, new)
         return Predictions(
             old.id, old.label, logits=self.old * first + self.new * second, classes=new.classes
@@ -478,9 +534,13 @@ def posterior_of(
 def pool(
     old,  # Predictions with logits of the model in use
     new,  # those of its successor on the same examples
-    on=None,  # labelled examples among them: Predictions or id -> label; by default all, by their own labels
+    # labelled examples among them: Predictions or id -> label; by default all, by their own labels
+    on=None,
 ):
-    """The logarithmic pool fitted by maximum likelihood. Raises ValueError for missing labels, ids, logits or classes."""
+    """The logarithmic pool fitted by maximum likelihood.
+
+    Raises ValueError for missing labels, ids, logits or classes.
+    """
     from scipy.optimize import minimize
 
     if on is not None:
@@ -530,7 +590,9 @@ def needed_examples(
 
 
 def _allowed_flips(n, max_nfr, level):
-    """The most flips among n examples with which the hypothesis `rate > max_nfr` is rejected; -1 if even none is too many."""
+    """The most flips among n examples with which the hypothesis `rate > max_nfr` is rejected; -1
+    if even none is too many.
+    """
     from scipy.special import bdtr
 
     return bisect_right(range(n), level, key=lambda flips: float(bdtr(flips, n, max_nfr))) - 1
@@ -556,7 +618,9 @@ def _smallest_gain(
 # %% ../nbs/decisions.ipynb #c7f8d15f
 @dataclass(frozen=True)
 class Certificate:
-    """What was shown about a price or another dial's value, and on what it rests; shares are fractions."""
+    """What was shown about a price or another dial's value, and on what it rests; shares are
+    fractions.
+    """
 
     max_nfr: float
     confidence: float
@@ -572,7 +636,8 @@ class Certificate:
     order: str  # how the tests were ordered
     min_accuracy: float | None = None
     assumptions: tuple = (
-        "the calibration examples and those to come are exchangeable: independent draws from one population",
+        "the calibration examples and those to come are exchangeable: independent draws from one "
+        "population",
         "no calibration example was used for training, fitting or choosing either model",
     )
     accuracy_new: float | None = None  # of the posterior's own answers on them
@@ -585,9 +650,10 @@ class Certificate:
         )
         return (
             f"NFR at most {self.max_nfr:.2%}{also} with {self.confidence:.0%} confidence: "
-            f"{self.flips} negative flips among {self.n:,} calibration examples, upper bound {self.nfr_bound:.2%}; "
-            f"accuracy {self.accuracy:.2%} [{self.accuracy_low:.2%}, {self.accuracy_high:.2%}], "
-            f"old model {self.accuracy_old:.2%}; answered as the old model {self.agreement:.1%}"
+            f"{self.flips} negative flips among {self.n:,} calibration examples, upper bound "
+            f"{self.nfr_bound:.2%}; accuracy {self.accuracy:.2%} [{self.accuracy_low:.2%}, "
+            f"{self.accuracy_high:.2%}], old model {self.accuracy_old:.2%}; answered as the old "
+            f"model {self.agreement:.1%}"
         )
 
 
@@ -632,13 +698,16 @@ class PriceChoice:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences about what the price made worse on the calibration examples; empty if nothing."""
+        """Sentences about what the price made worse on the calibration examples; empty if
+        nothing.
+        """
         if self.price is None or self.certificate is None:
             return []
         sides = {"old": self.certificate.accuracy_old, "new": self.certificate.accuracy_new}
         return [
-            f"on the calibration examples the decided answers are less accurate ({self.certificate.accuracy:.2%}) "
-            f"than those of the {side} model alone ({accuracy:.2%})"
+            "on the calibration examples the decided answers are less accurate "
+            f"({self.certificate.accuracy:.2%}) than those of the {side} model alone "
+            f"({accuracy:.2%})"
             for side, accuracy in sides.items()
             if accuracy is not None and self.certificate.accuracy < accuracy
         ]
@@ -663,12 +732,16 @@ class TooFewExamples(ValueError):
 
 
 def _checked_size(n, max_nfr, level, where=""):
-    """How many flips are allowed. Raises TooFewExamples where no number of flips could certify the rate."""
+    """How many flips are allowed.
+
+    Raises TooFewExamples where no number of flips could certify the rate.
+    """
     allowed = _allowed_flips(n, max_nfr, level)
     if allowed < 0:
         raise TooFewExamples(
-            f"{n} calibration examples{where} can never certify an NFR of {max_nfr:.4g} at level {level:.4g}: "
-            f"at least {needed_examples(max_nfr, 1 - level)} are needed, even if none flips"
+            f"{n} calibration examples{where} can never certify an NFR of {max_nfr:.4g} at level "
+            f"{level:.4g}: at least {needed_examples(max_nfr, 1 - level)} are needed, even if none "
+            "flips"
         )
     return allowed
 
@@ -682,7 +755,8 @@ def _unseen(ids, posterior, trained_on):
     )
     if len(seen := np.intersect1d(ids, trained_on)):
         raise ValueError(
-            f"{len(seen)} calibration examples were trained on ({seen[:3].tolist()}): certify with others"
+            f"{len(seen)} calibration examples were trained on ({seen[:3].tolist()}): certify "
+            "with others"
         )
     fitted_on = set(getattr(posterior, "fitted_on", ()))
     seen = (
@@ -717,7 +791,8 @@ def _groups(slices, old, new):
         )
     if values.shape != (len(old),):
         raise ValueError(
-            f"slices of shape {values.shape} for {len(old)} examples: give one name each in the order of `old`"
+            f"slices of shape {values.shape} for {len(old)} examples: give one name each in the "
+            "order of `old`"
         )
     return {name: values == name for name in np.unique(values).tolist()}
 
@@ -725,16 +800,23 @@ def _groups(slices, old, new):
 def choose_price(
     old,  # Predictions of the model in use, on calibration examples
     new,  # those of its successor, with logits
-    label,  # (N,) in the order of `old`, id -> label, or Predictions; None: those that the predictions carry
+    # (N,) in the order of `old`, id -> label, or Predictions; None: those that the predictions
+    # carry
+    label,
     max_nfr,  # the rate not to be exceeded, between 0 and 1
     confidence=0.95,  # between 0 and 1
     min_accuracy=None,  # a second claim, with the same confidence for both together
-    posterior=None,  # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
-    slices=None,  # (N,) names in the order of `old`, or the name of a column: the rate holds in each of them
+    # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
+    posterior=None,
+    # (N,) names in the order of `old`, or the name of a column: the rate holds in each of them
+    slices=None,
     trained_on=(),  # ids (or Predictions) that are known to have been trained on: refused
     prices=PRICES,  # the grid on which min_accuracy is tested
 ):
-    """The smallest price whose true NFR is at most max_nfr, certified. Raises ValueError for too few examples and bad numbers."""
+    """The smallest price whose true NFR is at most max_nfr, certified.
+
+    Raises ValueError for too few examples and bad numbers.
+    """
     _share(max_nfr, "max_nfr", ".5 % is .005"), _share(confidence, "confidence", "95 % is .95")
     joined = _join(_labelled(old, new, label), new, posterior)
     _unseen(joined.id, posterior, trained_on)
@@ -773,7 +855,9 @@ class _Claim(NamedTuple):
 
 
 class _Evidence(NamedTuple):
-    """Calibration examples: how strongly the posterior disagrees, and which of the two answers is right."""
+    """Calibration examples: how strongly the posterior disagrees, and which of the two answers
+    is right.
+    """
 
     gain: np.ndarray
     old_right: np.ndarray
@@ -784,7 +868,10 @@ class _Evidence(NamedTuple):
         return _Evidence(*(values[mask] for values in self))
 
     def price(self, claim, where):
-        """The smallest price that satisfies the claim. Raises ValueError where no number of flips could."""
+        """The smallest price that satisfies the claim.
+
+        Raises ValueError where no number of flips could.
+        """
         allowed = _checked_size(len(self.gain), claim.max_nfr, claim.level, where)
         with np.errstate(
             over="ignore"
@@ -794,20 +881,27 @@ class _Evidence(NamedTuple):
             )
 
     def choice(self, price, claim):
-        """A price with its certificate; None if it turns no answer though there are answers to turn."""
+        """A price with its certificate; None if it turns no answer though there are answers to
+        turn.
+        """
         turned = self.gain > _margin(price)
         right = np.where(turned, self.best_right, self.old_right)
         certificate = _certificate(
             self.old_right, right, ~turned, *claim, new_right=self.best_right
         )
         if not isfinite(price) or (price > 0 and not turned.any()):
-            reason = f"at every certified price all {len(self.gain):,} calibration examples keep the old answer"
+            reason = (
+                f"at every certified price all {len(self.gain):,} calibration examples keep "
+                "the old answer"
+            )
             return PriceChoice(None, certificate, reason)
         return PriceChoice(price, certificate)
 
 
 def _with_accuracy(evidence, without, smallest, claim, min_accuracy, prices):
-    """The choice of the grid's first price from the smallest on, if all prices from 0 up to it have the accuracy."""
+    """The choice of the grid's first price from the smallest on, if all prices from 0 up to it
+    have the accuracy.
+    """
     from scipy.special import bdtrc
 
     n, prices = len(evidence.gain), np.unique(np.asarray(prices, dtype=np.float64))
@@ -822,8 +916,9 @@ def _with_accuracy(evidence, without, smallest, claim, min_accuracy, prices):
         return without
     if not len(both):
         reason = (
-            f"an accuracy of at least {min_accuracy:.2%} was not shown at any price that holds the NFR "
-            f"(at price {smallest:.4g} it is {without.certificate.accuracy:.2%} on {n:,} calibration examples)"
+            f"an accuracy of at least {min_accuracy:.2%} was not shown at any price that holds the "
+            f"NFR (at price {smallest:.4g} it is {without.certificate.accuracy:.2%} on {n:,} "
+            "calibration examples)"
         )
         return PriceChoice(None, without.certificate, reason)
     order = f"NFR: {claim.order}; accuracy: the grid's prices from 0 upwards, likewise"
@@ -833,7 +928,9 @@ def _with_accuracy(evidence, without, smallest, claim, min_accuracy, prices):
 def halves(
     ids,  # N texts
 ):
-    """Two (N,) masks, by hash of the id: the half that fits, and the half that certifies (the larger one where N is odd)."""
+    """Two (N,) masks, by hash of the id: the half that fits, and the half that certifies (the
+    larger one where N is odd).
+    """
     ids = [str(one) for one in ids]
     fits = np.zeros(len(ids), dtype=bool)
     fits[hash_order(ids, "decisions")[: len(ids) // 2]] = True
@@ -842,7 +939,9 @@ def halves(
 # %% ../nbs/decisions.ipynb #faee9160
 @dataclass(frozen=True)
 class DialChoice:
-    """The boldest value that is certified, with its certificate; None where only the old model qualifies."""
+    """The boldest value that is certified, with its certificate; None where only the old model
+    qualifies.
+    """
 
     value: object
     certificate: Certificate | None
@@ -856,12 +955,17 @@ class DialChoice:
 def choose_dial(
     old,  # Predictions of the model in use, on calibration examples
     answers,  # dial value -> Predictions, from the safest (nearest to the old model) to the boldest
-    label,  # (N,) in the order of `old`, id -> label, or Predictions; None: those that the predictions carry
+    # (N,) in the order of `old`, id -> label, or Predictions; None: those that the predictions
+    # carry
+    label,
     max_nfr,  # the rate not to be exceeded, between 0 and 1
     confidence=0.95,  # between 0 and 1
     monotone=True,  # whether NFR rises along the order; False: Bonferroni over all values
 ):
-    """The last value that passes an exact binomial test of its NFR. Raises ValueError for too few examples or bad numbers."""
+    """The last value that passes an exact binomial test of its NFR.
+
+    Raises ValueError for too few examples or bad numbers.
+    """
     _share(max_nfr, "max_nfr", ".5 % is .005"), _share(confidence, "confidence", "95 % is .95")
     if not isinstance(answers, Mapping) or not answers:
         raise ValueError(

@@ -37,7 +37,9 @@ def shared_columns(
     old_logits,  # (N, C_old)
     old_classes: tuple | None,  # the new index of each old column
 ):
-    """The new model's logits for the old model's classes (N, C_old); ValueError if widths or values do not fit."""
+    """The new model's logits for the old model's classes (N, C_old); ValueError if widths or
+    values do not fit.
+    """
     width = logits.shape[1] if old_classes is None else len(old_classes)
     check_old_logits(old_logits, width, len(logits))
     if old_classes is None:
@@ -54,7 +56,9 @@ def old_right(
     label,  # (N,) new class indices
     old_classes: tuple | None = None,  # the new index of each old column; None: the same classes
 ):
-    """(N,) booleans: whether the old model's largest logit is the label's; never for a class that it does not know."""
+    """(N,) booleans: whether the old model's largest logit is the label's; never for a class
+    that it does not know.
+    """
     return old_logits.argmax(1) == old_label(label, old_classes, old_logits.shape[1])
 
 # %% ../nbs/distillation.ipynb #a6af1cd1
@@ -78,7 +82,10 @@ class DynamicDistillation(Treatment):
         self.old_classes = None if old_classes is None else tuple(old_classes)
 
     def loss(self, logits, label, old_logits):
-        """Cross-entropy plus λ times the mean selected divergence; a scalar. ValueError for old logits that do not fit."""
+        """Cross-entropy plus λ times the mean selected divergence; a scalar.
+
+        ValueError for old logits that do not fit.
+        """
         shared = shared_columns(logits, old_logits, self.old_classes).float()
         old_logits = old_logits.float()
         right = old_label(label, self.old_classes, shared.shape[1])
@@ -101,13 +108,16 @@ def _number(name: str, value, above: bool = False) -> float:
         and (value > 0 if above else value >= 0)
     ):
         raise ValueError(
-            f"{name} is {value!r}; it must be a finite number {'above' if above else 'of at least'} 0"
+            f"{name} is {value!r}; it must be a finite number "
+            f"{'above' if above else 'of at least'} 0"
         )
     return value
 
 
 class _FilteredDistance(Treatment):
-    """Cross-entropy plus λ times the mean over the batch of filter × distance, example by example (PCT, equation 5)."""
+    """Cross-entropy plus λ times the mean over the batch of filter × distance, example by
+    example (PCT, equation 5).
+    """
 
     needs_old_logits = True
 
@@ -120,11 +130,16 @@ class _FilteredDistance(Treatment):
         return torch.ones_like(right, dtype=torch.float32)
 
     def distances(self, logits, label, shared, old_logits):
-        """D (N,): logits (N, C); those of the old model's classes and the old logits, both (N, C_old)."""
+        """D (N,): logits (N, C); those of the old model's classes and the old logits, both (N,
+        C_old).
+        """
         raise NotImplementedError
 
     def loss(self, logits, label, old_logits):
-        """Cross-entropy plus λ · mean(F · D); a scalar. ValueError for old logits that do not fit."""
+        """Cross-entropy plus λ · mean(F · D); a scalar.
+
+        ValueError for old logits that do not fit.
+        """
         with torch.autocast(logits.device.type, enabled=False):
             shared, old_logits = (
                 shared_columns(logits, old_logits, self.old_classes).float(),
@@ -137,7 +152,9 @@ class _FilteredDistance(Treatment):
 
 # %% ../nbs/distillation.ipynb #760b3e44
 class NaiveReweighting(_FilteredDistance):
-    """Cross-entropy counts 1 + λ times on examples that the old model has right (PCT, equation 6)."""
+    """Cross-entropy counts 1 + λ times on examples that the old model has right (PCT, equation
+    6).
+    """
 
     def __init__(
         self,
@@ -160,7 +177,9 @@ DISTANCES, OVER_CLASSES = ("logits", "kl"), ("sum", "mean")
 
 
 class FocalDistillation(_FilteredDistance):
-    """Distil everywhere with weight α, and with β more where the old model is right (PCT, equation 7); β = 0 is ordinary distillation."""
+    """Distil everywhere with weight α, and with β more where the old model is right (PCT,
+    equation 7); β = 0 is ordinary distillation.
+    """
 
     def __init__(
         self,
@@ -219,7 +238,9 @@ def logit_distance(
 
 # %% ../nbs/distillation.ipynb #5ce42ad3
 class LogitDifferenceInhibition(_FilteredDistance):
-    """Match a reference's logits, usually an ensemble's, on all classes or on its k highest (ELODI, Zhao et al. 2022)."""
+    """Match a reference's logits, usually an ensemble's, on all classes or on its k highest
+    (ELODI, Zhao et al. 2022).
+    """
 
     def __init__(
         self,
@@ -227,7 +248,8 @@ class LogitDifferenceInhibition(_FilteredDistance):
         top: int
         | None = None,  # k, at least 1: how many of the reference's highest classes; None: all
         old_classes: tuple
-        | None = None,  # the new index of each column of the reference, where it knows fewer classes
+        # the new index of each column of the reference, where it knows fewer classes
+        | None = None,
     ):
         super().__init__(weight, old_classes)
         if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 1):
@@ -237,7 +259,10 @@ class LogitDifferenceInhibition(_FilteredDistance):
         self.top = top
 
     def distances(self, logits, label, shared, old_logits):
-        """Half the squared difference on the chosen classes. ValueError if there are fewer than k."""
+        """Half the squared difference on the chosen classes.
+
+        ValueError if there are fewer than k.
+        """
         if self.top is None:
             return logit_distance(shared, old_logits)
         if self.top > old_logits.shape[1]:

@@ -19,13 +19,17 @@ from .predictions import Predictions, align, log_softmax, mean_logits, softmax
 def _joined(
     members,  # Predictions on the same examples
 ):
-    """The members in the first one's order, over the union of their classes. Raises ValueError as `align` does."""
+    """The members in the first one's order, over the union of their classes.
+
+    Raises ValueError as `align` does.
+    """
     members = list(members)
     if not members:
         raise ValueError("an ensemble needs at least one member, the list is empty")
     if isinstance(members[0], str) or not all(isinstance(m, Predictions) for m in members):
         raise ValueError(
-            f"members must be Predictions, not {type(members[0]).__name__}: load files with Predictions.load"
+            f"members must be Predictions, not {type(members[0]).__name__}: load files with "
+            "Predictions.load"
         )
     first = align(members[0], members[0])[0]
     for member in members[1:]:
@@ -36,7 +40,10 @@ def _joined(
 def _as_columns(
     members,  # Predictions, joined
 ):
-    """The members' answers as numbers 0 ... C - 1, shape (L, N), and the C answers that these stand for."""
+    """The members' answers as numbers 0 ...
+
+    C - 1, shape (L, N), and the C answers that these stand for.
+    """
     answers = np.stack([member.require("prediction") for member in members])
     first = members[0]
     if first.classes is None and first.logits is None:
@@ -62,7 +69,10 @@ def _as_columns(
 def majority_vote(
     members,  # Predictions of the voters on the same examples
 ):
-    """The answer that most members give. Ties: summed probability; without logits the lowest class."""
+    """The answer that most members give.
+
+    Ties: summed probability; without logits the lowest class.
+    """
     members = _joined(members)
     columns, names = _as_columns(members)
     rows = np.arange(columns.shape[1])
@@ -80,7 +90,10 @@ def majority_vote(
 
 # %% ../nbs/ensembles.ipynb #a28b7159
 MemberWindows = namedtuple("MemberWindows", "windows shared note")
-MemberWindows.__doc__ = "The numbers of the members of each vote; how many two neighbours share; a sentence for the notes of a table."
+MemberWindows.__doc__ = (
+    "The numbers of the members of each vote; how many two neighbours share; a sentence for "
+    "the notes of a table."
+)
 
 
 def member_windows(
@@ -88,7 +101,10 @@ def member_windows(
     size,  # voters in each vote
     repeats,  # votes wanted
 ):
-    """Which members each repeated vote asks, how many two neighbours share, and a sentence. Raises ValueError for too few members."""
+    """Which members each repeated vote asks, how many two neighbours share, and a sentence.
+
+    Raises ValueError for too few members.
+    """
     if min(count, size, repeats) < 1:
         raise ValueError(
             f"count, size and repeats must be at least 1, not {count}, {size}, {repeats}"
@@ -101,8 +117,8 @@ def member_windows(
     windows = [tuple(range(r, r + size)) for r in range(repeats)]
     shared = size - 1 if repeats > 1 else 0
     note = (
-        f"{repeats} votes of {size} out of {size + repeats - 1} models; neighbouring votes share {shared} of them, "
-        "so the spread is smaller than among independent votes"
+        f"{repeats} votes of {size} out of {size + repeats - 1} models; neighbouring votes share "
+        f"{shared} of them, so the spread is smaller than among independent votes"
         if shared
         else f"{repeats} votes of {size}, no model shared"
     )
@@ -130,7 +146,9 @@ def most_central(
     members,  # Predictions with logits on the same examples
     space="probability",  # or "logit", where members of another scale lie far out
 ):
-    """Index of the member that lies nearest to all the others (Xie et al. 2021); the first on a tie."""
+    """Index of the member that lies nearest to all the others (Xie et al. 2021); the first on a
+    tie.
+    """
     members = _joined(members)
     place = softmax if _known_space(space) == "probability" else (lambda logits: logits)
     mean = sum(place(m.require("logits").astype(np.float64)) for m in members) / len(members)
@@ -147,14 +165,20 @@ def uncertainty(
     members,  # Predictions with logits on the same examples
     measure="entropy",  # of the averaged probabilities; or "disagreement", its second part
 ):
-    """(N,) in nats, in the first member's order, from 0 to log C. Raises ValueError for another measure or members without logits."""
+    """(N,) in nats, in the first member's order, from 0 to log C.
+
+    Raises ValueError for another measure or members without logits.
+    """
     if measure not in UNCERTAINTIES:
         raise ValueError(
             f"no uncertainty is called {measure!r}: choose {' or '.join(UNCERTAINTIES)}"
         )
     logs = [log_softmax(m.require("logits").astype(np.float64)) for m in _joined(members)]
     mean = np.logaddexp.reduce(logs) - np.log(len(logs))
-    entropy = lambda log: -(np.exp(log) * log).sum(axis=1)
+
+    def entropy(log):
+        return -(np.exp(log) * log).sum(axis=1)
+
     whole = entropy(mean)
     return np.maximum(
         whole if measure == "entropy" else whole - np.mean([entropy(log) for log in logs], axis=0),
@@ -167,11 +191,13 @@ def _weight(weight, count):
     weight = np.asarray(weight, dtype=np.float64)
     if weight.ndim > 1 or (weight.ndim == 1 and len(weight) != count):
         raise ValueError(
-            f"the weight must be one number or one per example ({count}), not of shape {weight.shape}"
+            f"the weight must be one number or one per example ({count}), not of shape "
+            f"{weight.shape}"
         )
     if not ((weight >= 0) & (weight <= 1)).all():
         raise ValueError(
-            "the weight of the new model must lie between 0 and 1: 0 is the old model, 1 the new one"
+            "the weight of the new model must lie between 0 and 1: 0 is the old model, 1 the new "
+            "one"
         )
     return weight[:, None] if weight.ndim else weight
 
@@ -199,14 +225,20 @@ def mix(
     weight,  # of the NEW model: a number in [0, 1], or (N,) in the order of `old`
     space="probability",  # or "logit"
 ):
-    """The weighted average of two models' probabilities or logits; its logits are float64. Raises ValueError for a bad weight or space."""
+    """The weighted average of two models' probabilities or logits; its logits are float64.
+
+    Raises ValueError for a bad weight or space.
+    """
     old, new, (first, second) = _ready(old, new, space)
     logits = _mixed(first, second, _weight(weight, len(old)), space)
     return Predictions(old.id, old.label, logits=logits, classes=old.classes)
 
 # %% ../nbs/ensembles.ipynb #6e967b98
 MixingCurve = namedtuple("MixingCurve", "weight accuracy nfr pfr agreement")
-MixingCurve.__doc__ = "(W,) arrays over W weights of the new model; agreement is the share answered as the old model. Fractions."
+MixingCurve.__doc__ = (
+    "(W,) arrays over W weights of the new model; agreement is the share answered as the old "
+    "model. Fractions."
+)
 
 
 def mixing_curve(
@@ -215,7 +247,9 @@ def mixing_curve(
     weights=np.linspace(0, 1, 21),  # of the NEW model
     space="probability",  # or "logit"
 ):
-    """Accuracy, NFR, PFR and share answered as the old model for each weight: a named tuple of arrays."""
+    """Accuracy, NFR, PFR and share answered as the old model for each weight: a named tuple of
+    arrays.
+    """
     old, new, (first, second) = _ready(old, new, space)
     label, before, after = (old.require("label"), old.require("prediction"), second.argmax(axis=1))
     weights = np.atleast_1d(np.asarray(weights, dtype=np.float64))
@@ -232,7 +266,10 @@ def mixing_curve(
 
 # %% ../nbs/ensembles.ipynb #957f8a36
 WeightChoice = namedtuple("WeightChoice", "weight accuracy nfr reference tried")
-WeightChoice.__doc__ = "The weight (None if none qualifies), its means over seeds, the accuracy asked for, and (weight, accuracy, NFR, on a par?) of each that was tried."
+WeightChoice.__doc__ = (
+    "The weight (None if none qualifies), its means over seeds, the accuracy asked for, and "
+    "(weight, accuracy, NFR, on a par?) of each that was tried."
+)
 
 
 def choose_weight(
@@ -242,7 +279,10 @@ def choose_weight(
     weights=(0.5, 0.6, 0.7, 0.8, 0.9),  # of the NEW model
     space="probability",  # or "logit"
 ):
-    """The weight with the lowest NFR whose accuracy is on a par; None if none is. Raises ValueError for lists of unequal length."""
+    """The weight with the lowest NFR whose accuracy is on a par; None if none is.
+
+    Raises ValueError for lists of unequal length.
+    """
     old, new, untreated = (
         [group] if isinstance(group, Predictions) else list(group)
         for group in (old, new, untreated or new)
@@ -266,7 +306,10 @@ def choose_weight(
 
 # %% ../nbs/ensembles.ipynb #451019d1
 SizeCurve = namedtuple("SizeCurve", "size groups accuracy_old accuracy_new nfr relative_nfr")
-SizeCurve.__doc__ = "(S,) sizes and numbers of groups; each measure is (S, 2): mean and standard deviation over groups, fractions."
+SizeCurve.__doc__ = (
+    "(S,) sizes and numbers of groups; each measure is (S, 2): mean and standard deviation "
+    "over groups, fractions."
+)
 
 
 def size_curve(
@@ -274,22 +317,28 @@ def size_curve(
     news,  # of the new models on the same examples
     sizes,  # members of an ensemble, each at least 1
 ):
-    """For each size the measures between averages of old and of new members: (mean, standard deviation) over groups. ValueError for too few members."""
+    """For each size the measures between averages of old and of new members: (mean, standard
+    deviation) over groups. ValueError for too few members.
+    """
     counted = []
     for size in sizes:
         groups = min(len(olds), len(news)) // size if size >= 1 else 0
         if not groups:
             raise ValueError(
-                f"an ensemble of {size} on both sides needs {max(size, 1)} old and new models, there are {len(olds)} and {len(news)}"
+                f"an ensemble of {size} on both sides needs {max(size, 1)} old and new models, "
+                f"there are {len(olds)} and {len(news)}"
             )
         means = [
             [average_logits(side[g * size : (g + 1) * size]) for g in range(groups)]
             for side in (olds, news)
         ]
         counted.append([FlipCounts.between(old, new) for old, new in zip(*means)])
-    over = lambda name: np.array(
-        [over_seeds([getattr(one, name) for one in group])[:2] for group in counted]
-    )
+
+    def over(name):
+        return np.array(
+            [over_seeds([getattr(one, name) for one in group])[:2] for group in counted]
+        )
+
     return SizeCurve(
         np.array(sizes),
         np.array([len(group) for group in counted]),

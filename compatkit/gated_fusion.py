@@ -30,7 +30,9 @@ from .training.models import last_linear, quiet_loading
 
 # %% ../nbs/gated_fusion.ipynb #9f371d33
 class Gate(nn.Sequential):
-    """E_n (N, width) → the weight of the new model (N,), between 0 and 1 (Gated Fusion, appendix A.3)."""
+    """E_n (N, width) → the weight of the new model (N,), between 0 and 1 (Gated Fusion, appendix
+    A.3).
+    """
 
     def __init__(self, width: int, hidden: int = 64, dropout: float = 0.1):
         super().__init__(
@@ -98,7 +100,9 @@ def fuse(
 
 # %% ../nbs/gated_fusion.ipynb #ede16c0c
 def _new_model(config: GatedFusionConfig):
-    """An untrained model of the new model's own architecture, found by its configuration; never remote code."""
+    """An untrained model of the new model's own architecture, found by its configuration; never
+    remote code.
+    """
     inner = AutoConfig.for_model(**config.new)
     for kind in (AutoModelForSequenceClassification, AutoModelForImageClassification):
         if type(inner) in kind._model_mapping:
@@ -127,7 +131,10 @@ class GatedFusion(PreTrainedModel):
         gate_hidden: int = 64,
         gate_dropout: float = 0.1,
     ) -> "GatedFusion":
-        """A fusion with an untrained gate around a model. ValueError if the temperature is not above 0."""
+        """A fusion with an untrained gate around a model.
+
+        ValueError if the temperature is not above 0.
+        """
         if not temperature > 0:
             raise ValueError(f"temperature is {temperature}; it must be above 0")
         config = GatedFusionConfig(
@@ -139,7 +146,10 @@ class GatedFusion(PreTrainedModel):
         """The gate begins as torch's own layers do; the new model's weights are its own."""
 
     def forward(self, old_logits=None, labels=None, **inputs):
-        """Fuse. `old_logits` (N, C) or None; inputs are the new model's. ValueError for old logits that do not fit."""
+        """Fuse. `old_logits` (N, C) or None; inputs are the new model's.
+
+        ValueError for old logits that do not fit.
+        """
         kept = []
         with_hook = last_linear(self.new).register_forward_pre_hook(
             lambda layer, given: kept.append(given[0].detach())
@@ -159,7 +169,10 @@ class GatedFusion(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, folder, *arguments, **options):
-        """Load as any transformers model. ValueError names weights that are missing, unknown or of another width."""
+        """Load as any transformers model.
+
+        ValueError names weights that are missing, unknown or of another width.
+        """
         told = options.pop("output_loading_info", False)
         with quiet_loading():
             model, report = super().from_pretrained(
@@ -176,13 +189,16 @@ class GatedFusion(PreTrainedModel):
         )
         if wrong:
             raise ValueError(
-                f"the checkpoint {Path(folder).name} does not fit its own config.json: {wrong[:3]}, {len(wrong)} in all"
+                f"the checkpoint {Path(folder).name} does not fit its own config.json: "
+                f"{wrong[:3]}, {len(wrong)} in all"
             )
         return (model, report) if told else model
 
 # %% ../nbs/gated_fusion.ipynb #950cc5fe
 class LearnGate(Treatment):
-    """Train new model and gate on the fused logits; with probability `drop_gate` a step trains the new model alone."""
+    """Train new model and gate on the fused logits; with probability `drop_gate` a step trains
+    the new model alone.
+    """
 
     needs_old_logits = True
 
@@ -212,7 +228,9 @@ class LearnGate(Treatment):
 
 # %% ../nbs/gated_fusion.ipynb #9470505e
 class OldLogitsCache:
-    """Old logits by example key; the nearest kept example answers for one that was never seen (Gated Fusion, 3.3)."""
+    """Old logits by example key; the nearest kept example answers for one that was never seen
+    (Gated Fusion, 3.3).
+    """
 
     def __init__(self):
         self._row = {}  # key → row
@@ -232,17 +250,22 @@ class OldLogitsCache:
         embeddings,  # (N, H)
         logits,  # (N, C), finite
     ) -> None:
-        """Keep old logits. ValueError for repeated or known keys, lengths or widths that differ, values not finite."""
+        """Keep old logits.
+
+        ValueError for repeated or known keys, lengths or widths that differ, values not finite.
+        """
         embeddings, logits = _own(embeddings), _own(logits)
         check_old_logits(logits, self.logits.shape[1] if len(self) else logits.shape[-1], len(keys))
         width = self.embeddings.shape[1] if len(self) else embeddings.shape[-1]
         if embeddings.shape != (len(keys), width) or not torch.isfinite(embeddings).all():
             raise ValueError(
-                f"embeddings have the shape {tuple(embeddings.shape)}; expected ({len(keys)}, {width}), all finite"
+                f"embeddings have the shape {tuple(embeddings.shape)}; expected ({len(keys)}, "
+                f"{width}), all finite"
             )
         if wrong := [key for key in keys if not re.fullmatch("[0-9a-f]{64}", str(key))]:
             raise ValueError(
-                f"a key is a SHA-256 in 64 small hexadecimal digits, as data.example_key makes it, not {wrong[:3]}"
+                "a key is a SHA-256 in 64 small hexadecimal digits, as data.example_key makes "
+                f"it, not {wrong[:3]}"
             )
         known = [key for key in keys if key in self._row] or _repeated(keys)
         if known:
@@ -266,7 +289,9 @@ class OldLogitsCache:
         keys: list,  # N texts
         embeddings,  # (N, H)
     ) -> tuple:
-        """(logits (N, C), exact (N,) bool): an example's own kept logits, or its nearest neighbour's. ValueError if empty."""
+        """(logits (N, C), exact (N,) bool): an example's own kept logits, or its nearest
+        neighbour's. ValueError if empty.
+        """
         if not len(self):
             raise ValueError("the cache is empty: add old logits first")
         embeddings = _own(embeddings)
@@ -283,7 +308,9 @@ class OldLogitsCache:
         return self.logits[rows], exact
 
     def _nearest(self, embeddings, block: int = 16384):
-        """Row of the nearest kept embedding for each of (M, H): the largest E·E_j − ‖E_j‖²/2, block by block; ties: the first."""
+        """Row of the nearest kept embedding for each of (M, H): the largest E·E_j − ‖E_j‖²/2,
+        block by block; ties: the first.
+        """
         best = torch.full((len(embeddings),), -torch.inf)
         row = torch.zeros(len(embeddings), dtype=torch.long)
         for start in range(0, len(self.embeddings), block):

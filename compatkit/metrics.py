@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .predictions import align, log_softmax
 from .support.binomial import share_for
 from .support.paired import gain_interval, mcnemar
-from .predictions import align, log_softmax
 
 # %% ../nbs/metrics.ipynb #a4c18757
 def _answers(values, name):
@@ -57,18 +57,24 @@ def _kinds(array):
     """The kinds of answers that stand in an array: 'text', 'number', 'other'."""
     if array.dtype.kind != "O":
         return {"text" if array.dtype.kind in "US" else "number"}
-    kind = lambda t: (
-        "text"
-        if issubclass(t, str)
-        else "number"
-        if issubclass(t, (int, float, np.number))
-        else "other"
-    )
+
+    def kind(t):
+        return (
+            "text"
+            if issubclass(t, str)
+            else "number"
+            if issubclass(t, (int, float, np.number))
+            else "other"
+        )
+
     return {kind(t) for t in set(map(type, array))}
 
 
 def _same_examples(**given):
-    """The answers as arrays. Raises ValueError when they are empty, unequal in length, or mix text with numbers."""
+    """The answers as arrays.
+
+    Raises ValueError when they are empty, unequal in length, or mix text with numbers.
+    """
     arrays = {name: _answers(values, name) for name, values in given.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
@@ -151,7 +157,10 @@ class _Draws(_Groups):
 
 @dataclass(frozen=True)
 class FlipCounts(_Groups):
-    """How many examples fall into each of the five groups; counts of shards add up. Raises ValueError for negative counts."""
+    """How many examples fall into each of the five groups; counts of shards add up.
+
+    Raises ValueError for negative counts.
+    """
 
     both_right: int
     negative: int  # the old model right, the new one wrong
@@ -169,7 +178,10 @@ class FlipCounts(_Groups):
 
     @classmethod
     def of(cls, label, old, new):
-        """Counts answers given in the same order. Raises ValueError for empty, unequal, missing or mixed answers."""
+        """Counts answers given in the same order.
+
+        Raises ValueError for empty, unequal, missing or mixed answers.
+        """
         return cls(*_five_counts(*_same_examples(label=label, old=old, new=new)))
 
     @classmethod
@@ -209,7 +221,9 @@ class FlipCounts(_Groups):
         name,  # a measure, for instance "nfr"
         level=0.95,  # between 0 and 1
     ):
-        """Lower and upper end: Clopper-Pearson of a share, bootstrap of a ratio; nan where the measure is. Raises ValueError for a wrong name."""
+        """Lower and upper end: Clopper-Pearson of a share, bootstrap of a ratio; nan where the
+        measure is. Raises ValueError for a wrong name.
+        """
         return _interval(self, name, level)
 
     def _repr_html_(self):
@@ -304,7 +318,8 @@ MEASURES = {
         Measure(
             "relative_nfr",
             "Relative NFR",
-            "NFR divided by that of two unrelated models with these accuracies: 1 is no better than unrelated.",
+            "NFR divided by that of two unrelated models with these accuracies: 1 is no better "
+            "than unrelated.",
             lambda counts: counts.negative * counts.n,
             lambda counts: counts.right_old * counts.wrong_new,
             kind="ratio",
@@ -343,7 +358,8 @@ MEASURES = {
         Measure(
             "nfr_mc",
             "Inconsistency flips",
-            "Share where the new version is wrong and does not repeat the old answer, right or wrong.",
+            "Share where the new version is wrong and does not repeat the old answer, right or "
+            "wrong.",
             lambda counts: counts.negative + counts.both_wrong_different,
             lambda counts: counts.n,
             group=_CHANGED,
@@ -353,7 +369,8 @@ MEASURES = {
 MCNEMAR = Measure(
     "mcnemar",
     "McNemar's p",
-    "How likely flips at least this uneven are if both directions were equally likely. Exact, two-sided.",
+    "How likely flips at least this uneven are if both directions were equally likely. Exact, "
+    "two-sided.",
     of="flips",
     kind="p",
     group=_CHANGED,
@@ -431,7 +448,8 @@ MODEL_MEASURES = {
         _alone(
             "macro_f1",
             "Macro F1",
-            "Mean over the classes of the harmonic mean of precision and recall; rare classes count as much as frequent ones.",
+            "Mean over the classes of the harmonic mean of precision and recall; rare classes "
+            "count as much as frequent ones.",
             "share",
             "answers",
         ),
@@ -450,7 +468,8 @@ MODEL_MEASURES = {
         _alone(
             "calibration_error",
             "Calibration error",
-            "How far confidence and accuracy lie apart, on average over 15 groups of equal width; lower is better.",
+            "How far confidence and accuracy lie apart, on average over 15 groups of equal width; "
+            "lower is better.",
             "share",
         ),
     )
@@ -496,7 +515,9 @@ def written(
     kind: str,  # how it is written, see Measure
     digits: int = 2,  # decimals of a percentage, more where it is small
 ) -> str:
-    """A value as people read it: shares in percent, differences of shares in points with their sign."""
+    """A value as people read it: shares in percent, differences of shares in points with their
+    sign.
+    """
     if value is None or isnan(value):
         return "–"
     if kind in ("share", "points"):
@@ -512,7 +533,10 @@ def written(
 
 def _row(measure: Measure, value: str, interval: str) -> str:
     """A row of the notebook's table; the explanation shows when the pointer rests on the name."""
-    name = f"<th style='text-align:left' title='{escape(measure.explanation)}'>{escape(measure.name)}</th>"
+    name = (
+        "<th style='text-align:left' "
+        f"title='{escape(measure.explanation)}'>{escape(measure.name)}</th>"
+    )
     return f"<tr>{name}<td>{value}</td><td>{interval}</td></tr>"
 
 
@@ -536,14 +560,20 @@ def _table(counts: FlipCounts) -> str:
 
 # %% ../nbs/metrics.ipynb #ac36427a
 SmoothFlips = namedtuple("SmoothFlips", "pfr nfr gain regression")
-SmoothFlips.__doc__ = "Shares of texts that improved and worsened; the mean size of each in the unit of the scores, nan without any."
+SmoothFlips.__doc__ = (
+    "Shares of texts that improved and worsened; the mean size of each in the unit of the "
+    "scores, nan without any."
+)
 
 
 def smooth_flips(
     old_score,  # (N,) similarities of the old model's texts
     new_score,  # (N,) those of the new model, in the same order
 ):
-    """Shares of improved and worsened texts and the mean size of each (MUSCLE 3.2). Raises ValueError for nan or unequal lengths."""
+    """Shares of improved and worsened texts and the mean size of each (MUSCLE 3.2).
+
+    Raises ValueError for nan or unequal lengths.
+    """
     old_score, new_score = _same_examples(old_score=old_score, new_score=new_score)
     difference = np.asarray(new_score, dtype=np.float64) - np.asarray(old_score, dtype=np.float64)
     better, worse = difference > 0, difference < 0
@@ -570,13 +600,17 @@ def fix_rate(
     untreated,  # (N,) answers of the plainly upgraded model
     treated,  # (N,) answers of the model with the method under test
 ):
-    """Share of the untreated upgrade's negative flips that the treatment mends; nan without flips (gated fusion 5.5)."""
+    """Share of the untreated upgrade's negative flips that the treatment mends; nan without
+    flips (gated fusion 5.5).
+    """
     before, after = _flip_masks(label, old, untreated, treated)
     return float((before & ~after).sum() / before.sum()) if before.any() else nan
 
 
 def new_fault_rate(label, old, untreated, treated):
-    """Negative flips that only the treated model makes, divided by the untreated upgrade's flips; nan without those."""
+    """Negative flips that only the treated model makes, divided by the untreated upgrade's
+    flips; nan without those.
+    """
     before, after = _flip_masks(label, old, untreated, treated)
     return float((after & ~before).sum() / before.sum()) if before.any() else nan
 
@@ -585,7 +619,9 @@ def agreement(
     first,  # (N,) answers
     second,  # (N,) answers in the same order
 ):
-    """Share of examples with the same answer, for instance how much is answered as the old model."""
+    """Share of examples with the same answer, for instance how much is answered as the old
+    model.
+    """
     first, second = _same_examples(first=first, second=second)
     return float(np.mean(first == second))
 
@@ -594,7 +630,10 @@ def fit_temperature(
     logits,  # (N, C) finite
     label,  # (N,) indices of the right classes
 ):
-    """The T in [.01, 100] for which softmax(logits / T) explains the labels best. Raises ValueError for bad logits or labels."""
+    """The T in [.01, 100] for which softmax(logits / T) explains the labels best.
+
+    Raises ValueError for bad logits or labels.
+    """
     from scipy.optimize import minimize_scalar
 
     logits, label = np.asarray(logits, dtype=np.float64), _answers(label, "label")
@@ -604,7 +643,8 @@ def fit_temperature(
         )
     if not np.isfinite(logits).all():
         raise ValueError(
-            f"logits are not finite in rows {np.flatnonzero(~np.isfinite(logits).all(axis=1))[:3].tolist()}"
+            "logits are not finite in rows "
+            f"{np.flatnonzero(~np.isfinite(logits).all(axis=1))[:3].tolist()}"
         )
     if label.dtype.kind not in "iub":
         raise ValueError(f"labels must be class indices, not {label[:1].tolist()[0]!r}")
@@ -614,7 +654,10 @@ def fit_temperature(
             f"labels {label[outside][:3].tolist()} lie outside the {logits.shape[1]} classes"
         )
     rows = np.arange(len(label))
-    loss = lambda power: -log_softmax(logits * np.exp(-power))[rows, label].mean()
+
+    def loss(power):
+        return -log_softmax(logits * np.exp(-power))[rows, label].mean()
+
     return float(
         np.exp(
             minimize_scalar(
@@ -625,7 +668,9 @@ def fit_temperature(
 
 # %% ../nbs/metrics.ipynb #b11d4494
 class Sureness(NamedTuple):
-    """How sure a model is of each example: arrays (N,); nan where the right answer is none of its classes."""
+    """How sure a model is of each example: arrays (N,); nan where the right answer is none of
+    its classes.
+    """
 
     confidence: np.ndarray  # probability of the answer given
     log_loss: np.ndarray
@@ -643,7 +688,10 @@ class Sureness(NamedTuple):
         own = np.where(known, label, 0)[:, None]
         of_label = np.take_along_axis(log_p, own, axis=1)[:, 0]
         brier = (p**2).sum(axis=1) - 2 * np.exp(of_label) + 1
-        hide = lambda values: np.where(known, values, nan)
+
+        def hide(values):
+            return np.where(known, values, nan)
+
         return cls(p.max(axis=1), hide(-of_label), hide(brier))
 
 
@@ -652,7 +700,9 @@ def calibration_error(
     correct: np.ndarray,  # (N,) booleans
     bins: int = 15,  # of equal width
 ) -> float:
-    """Expected calibration error: the distance between accuracy and mean confidence, weighted over the bins."""
+    """Expected calibration error: the distance between accuracy and mean confidence, weighted
+    over the bins.
+    """
     place = np.minimum((np.asarray(confidence) * bins).astype(int), bins - 1)
     gap = np.bincount(place, np.asarray(correct, dtype=np.float64) - confidence, minlength=bins)
     return float(np.abs(gap).sum() / len(place))
@@ -677,7 +727,10 @@ OverSeeds.__doc__ = "Mean and standard deviation (divisor n - 1; nan for one see
 def over_seeds(
     values,  # one number per seed
 ):
-    """Mean, standard deviation (divisor n - 1; nan for one seed) and number of seeds. Raises ValueError for none."""
+    """Mean, standard deviation (divisor n - 1; nan for one seed) and number of seeds.
+
+    Raises ValueError for none.
+    """
     values = np.asarray(list(values), dtype=np.float64)
     if values.ndim != 1 or not len(values):
         raise ValueError("over_seeds needs one number per seed, and at least one")
@@ -697,7 +750,9 @@ def standard_error(
 
 
 def on_par(accuracy, reference, n):
-    """Whether accuracy is at most one standard error (of the reference, on n examples) below the reference."""
+    """Whether accuracy is at most one standard error (of the reference, on n examples) below the
+    reference.
+    """
     return bool(accuracy >= reference - standard_error(reference, n))
 
 
@@ -707,7 +762,9 @@ def lowest_nfr(
     reference,  # the untreated model's accuracy there
     n,  # examples of the selection split
 ):
-    """Index of the candidate with the lowest NFR among those on a par; ties: the more accurate, then the later. None if none is."""
+    """Index of the candidate with the lowest NFR among those on a par; ties: the more accurate,
+    then the later. None if none is.
+    """
     able = [i for i, value in enumerate(accuracy) if on_par(value, reference, n)]
     return min(able, key=lambda i: (nfr[i], -accuracy[i], -i)) if able else None
 
@@ -716,11 +773,14 @@ def competent(
     correct,  # (N,) booleans
     label,  # (N,) right answers
 ):
-    """Whether the lower end of accuracy's 95 % interval lies above the share of the most frequent label."""
+    """Whether the lower end of accuracy's 95 % interval lies above the share of the most
+    frequent label.
+    """
     correct, label = np.asarray(correct, dtype=bool), _answers(label, "label")
     if correct.shape != label.shape or not len(label):
         raise ValueError(
-            f"{correct.shape} answers for {label.shape} labels: both need one per example, and at least one"
+            f"{correct.shape} answers for {label.shape} labels: both need one per example, and at "
+            "least one"
         )
     values, counted = np.unique(label, return_counts=True)
     return bool(clopper_pearson(int(correct.sum()), len(correct))[0] > counted.max() / len(label))
@@ -733,17 +793,23 @@ PairedDifference.__doc__ = (
 
 
 def paired_difference(
-    treated,  # (S, N) or (N,) per seed and example: booleans, right or not; or floats, the scores of generated texts
+    # (S, N) or (N,) per seed and example: booleans, right or not; or floats, the scores of
+    # generated texts
+    treated,
     untreated,  # the same shape, same seeds and examples
     level=0.95,  # of the interval
     repeats=10_000,  # bootstrap draws
     seed=0,  # of the draws
 ):
-    """Mean of treated minus untreated with its bootstrap interval over seeds and examples. Raises ValueError for unequal shapes and nan."""
+    """Mean of treated minus untreated with its bootstrap interval over seeds and examples.
+
+    Raises ValueError for unequal shapes and nan.
+    """
     treated, untreated = (np.atleast_2d(np.asarray(c)) for c in (treated, untreated))
     if treated.shape != untreated.shape or treated.ndim != 2 or treated.size == 0:
         raise ValueError(
-            f"shapes {treated.shape} and {untreated.shape}: both need (seeds, examples), the same, and not empty"
+            f"shapes {treated.shape} and {untreated.shape}: both need (seeds, examples), the "
+            "same, and not empty"
         )
     patterns, counted = np.unique(_change(treated, untreated), axis=1, return_counts=True)
     seeds, examples = treated.shape
@@ -764,12 +830,16 @@ def paired_difference(
 
 
 def _change(treated, untreated):
-    """(S, N): -1, 0 or 1 for right and wrong, the difference for scores. Raises ValueError for nan."""
+    """(S, N): -1, 0 or 1 for right and wrong, the difference for scores.
+
+    Raises ValueError for nan.
+    """
     if "f" not in (treated.dtype.kind, untreated.dtype.kind):
         return treated.astype(bool).astype(np.int8) - untreated.astype(bool).astype(np.int8)
     change = treated.astype(np.float64) - untreated.astype(np.float64)
     if np.isnan(change).any():
         raise ValueError(
-            f"{int(np.isnan(change).sum())} of {change.size} scores are nan: give every text a score"
+            f"{int(np.isnan(change).sum())} of {change.size} scores are nan: give every text a "
+            "score"
         )
     return change

@@ -47,7 +47,9 @@ _TINY = 1e-30
 
 
 def _against_all(scaled, teacher) -> tuple:
-    """(KL (n,), its derivative by the scaled logits (n, V)); both teachers' and student's logits (n, V) are divided by the temperature."""
+    """(KL (n,), its derivative by the scaled logits (n, V)); both teachers' and student's logits
+    (n, V) are divided by the temperature.
+    """
     log_q, log_p = torch.log_softmax(teacher, 1), torch.log_softmax(scaled, 1)
     q = log_q.exp()
     divergence = torch.where(q > 0, q * (log_q - log_p), 0.0).sum(1)
@@ -66,7 +68,10 @@ def _against_top(scaled, top: TopTokens) -> tuple:
     p_top = p.gather(1, top.token) * known
     p.scatter_add_(1, top.token, -p_top)
     p_rest = p.sum(1)
-    log_ratio = lambda q, p: q.clamp_min(_TINY).log() - p.clamp_min(_TINY).log()
+
+    def log_ratio(q, p):
+        return q.clamp_min(_TINY).log() - p.clamp_min(_TINY).log()
+
     divergence = (q * log_ratio(q, p_top)).sum(1) + q_rest * log_ratio(q_rest, p_rest)
     p.mul_((1 - q_rest / p_rest.clamp_min(_TINY))[:, None]).scatter_add_(1, top.token, p_top - q)
     return divergence, p
@@ -83,7 +88,9 @@ class _Opinion(NamedTuple):
 
 
 def _to_old(mask: str, student: _Opinion | None, old: _Opinion | None, sequence) -> torch.Tensor:
-    """(N,): which tokens are aligned to the old model; `sequence` (N,) says which sequence each belongs to."""
+    """(N,): which tokens are aligned to the old model; `sequence` (N,) says which sequence each
+    belongs to.
+    """
     if mask == "none":
         return torch.ones_like(sequence, dtype=torch.bool)
     if mask == "old_right":
@@ -97,7 +104,9 @@ def _to_old(mask: str, student: _Opinion | None, old: _Opinion | None, sequence)
 
 # %% ../nbs/muscle.ipynb #8b87a2cc
 def _logits(source, positions, temperature: float = 1.0):
-    """Logits (n, V) at positions of the flattened batch, divided by the temperature, in single precision and free to be overwritten."""
+    """Logits (n, V) at positions of the flattened batch, divided by the temperature, in single
+    precision and free to be overwritten.
+    """
     made = (
         source.logits(positions)
         if isinstance(source, HiddenStates)
@@ -148,7 +157,9 @@ class _Plan(NamedTuple):
 
 
 def _chunk(plan: _Plan, part: slice, logits) -> tuple:
-    """(loss, derivative by the logits (n, V)) of one chunk; the logits come divided by the temperature and are overwritten."""
+    """(loss, derivative by the logits (n, V)) of one chunk; the logits come divided by the
+    temperature and are overwritten.
+    """
     label, weight = plan.label[part], plan.divergence_weight[part]
     likelihood = None if plan.likelihood_weight is None else plan.likelihood_weight[part]
     to_old = (
@@ -189,7 +200,9 @@ def _add_likelihood(slope, logits, label, weight):
 
 # %% ../nbs/muscle.ipynb #45944e02
 class _Sum(torch.autograd.Function):
-    """The sum over all chunks, differentiable by the student's logits, or by its hidden states and head."""
+    """The sum over all chunks, differentiable by the student's logits, or by its hidden states
+    and head.
+    """
 
     @staticmethod
     def forward(ctx, states, weight, bias, plan: _Plan):
@@ -233,14 +246,18 @@ def _through_head(slopes: list, slope, source: HiddenStates, positions) -> None:
 # %% ../nbs/muscle.ipynb #e238d236
 def compatibility_loss(
     logits,  # (B, T, V): the student's, unshifted
-    new_logits,  # (B, T, V): of the new model with its task adapter; no gradient flows into teachers
+    # (B, T, V): of the new model with its task adapter; no gradient flows into teachers
+    new_logits,
     old_logits,  # (B, T, V): of the old model with its task adapter
     labels,  # (B, T), -100: not learnt from
     mask: str = "wrong",  # which tokens are aligned to the old model: one of MASKS
     temperature: float = 2.0,  # of the divergence, above 0
     cross_entropy: float = 0.0,  # c: the share of cross-entropy, between 0 and 1
 ) -> torch.Tensor:
-    """Scalar (1 − c)·L + c·CE, a mean over the tokens that are learnt from. ValueError for what does not fit."""
+    """Scalar (1 − c)·L + c·CE, a mean over the tokens that are learnt from.
+
+    ValueError for what does not fit.
+    """
     return compatibility_loss_from_hidden(
         logits, new_logits, old_logits, labels, mask, temperature, cross_entropy
     )
@@ -255,7 +272,9 @@ def compatibility_loss_from_hidden(
     temperature: float = 2.0,
     cross_entropy: float = 0.0,
 ) -> torch.Tensor:
-    """The same loss from hidden states, the head and kept distributions; logits are made some hundred tokens at a time."""
+    """The same loss from hidden states, the head and kept distributions; logits are made some
+    hundred tokens at a time.
+    """
     _check_settings(mask, temperature, cross_entropy)
     for name, source in (("student", student), ("new model", new), ("old model", old)):
         _check_source(name, source, student, labels, temperature)
@@ -296,7 +315,9 @@ def _check_settings(mask: str, temperature: float, cross_entropy: float) -> None
 
 
 def _check_source(name: str, source, student, labels, temperature: float) -> None:
-    """ValueError if logits, hidden states or kept distributions do not fit the labels or the student's vocabulary."""
+    """ValueError if logits, hidden states or kept distributions do not fit the labels or the
+    student's vocabulary.
+    """
     width = _width(student)
     if isinstance(source, SpanTargets):
         source = source.top
@@ -304,29 +325,37 @@ def _check_source(name: str, source, student, labels, temperature: float) -> Non
         count = int((labels[:, 1:] != -100).sum())
         if len(source.token) != count:
             raise ValueError(
-                f"the kept distributions of the {name} are of {len(source.token)} tokens, the labels ask for {count}: they are of other data"
+                f"the kept distributions of the {name} are of {len(source.token)} tokens, the "
+                f"labels ask for {count}: they are of other data"
             )
         if source.temperature != temperature:
             raise ValueError(
-                f"the {name}'s distributions were kept at temperature {source.temperature}, not {temperature}: keep them again"
+                f"the {name}'s distributions were kept at temperature {source.temperature}, not "
+                f"{temperature}: keep them again"
             )
         if int(source.token.max()) >= width:
             raise ValueError(
-                f"the kept distributions of the {name} name token {int(source.token.max())}; the student knows {width}: {_OTHER_VOCABULARY}"
+                f"the kept distributions of the {name} name token {int(source.token.max())}; the "
+                f"student knows {width}: {_OTHER_VOCABULARY}"
             )
         return
     shape = source.states.shape if isinstance(source, HiddenStates) else source.shape
     if labels.ndim != 2 or len(shape) != 3 or shape[:2] != labels.shape:
         raise ValueError(
-            f"the {name} has the shape {tuple(shape)} and the labels {tuple(labels.shape)}: (B, T, V) or (B, T, H), and (B, T) are expected"
+            f"the {name} has the shape {tuple(shape)} and the labels {tuple(labels.shape)}: (B, "
+            "T, V) or (B, T, H), and (B, T) are expected"
         )
     if _width(source) != width:
         raise ValueError(
-            f"the {name} has {_width(source)} logits a token, the student {width}: {_OTHER_VOCABULARY}"
+            f"the {name} has {_width(source)} logits a token, the student {width}: "
+            f"{_OTHER_VOCABULARY}"
         )
 
 
-_OTHER_VOCABULARY = "the vocabularies differ; keep the old model's distributions and align them by spans (AlignedDistributions)"
+_OTHER_VOCABULARY = (
+    "the vocabularies differ; keep the old model's distributions and align them by spans "
+    "(AlignedDistributions)"
+)
 
 # %% ../nbs/muscle.ipynb #64b18ce9
 class SpanTargets(NamedTuple):
@@ -342,7 +371,9 @@ class SpanTargets(NamedTuple):
 def _span_weights(
     mask: str, student: _Opinion, old: SpanTargets, sequence, weights, likelihood
 ) -> tuple:
-    """(to_old, divergence weights, likelihood weights, constant) that make the sum over tokens the loss over units, slope included."""
+    """(to_old, divergence weights, likelihood weights, constant) that make the sum over tokens
+    the loss over units, slope included.
+    """
     inside, units = (old.unit >= 0).nonzero()[:, 0], len(old.single)
     unit = old.unit[inside]
     together = torch.zeros(units, device=unit.device).index_add_(
@@ -375,15 +406,22 @@ def _span_weights(
 
 
 def _two_events(old, student) -> tuple:
-    """(KL, its derivative by the student's log-likelihood) of "this text or another", from log-likelihoods (U,)."""
-    others = lambda log: (-torch.expm1(log)).clamp_min(1e-6)
+    """(KL, its derivative by the student's log-likelihood) of "this text or another", from
+    log-likelihoods (U,).
+    """
+
+    def others(log):
+        return (-torch.expm1(log)).clamp_min(1e-6)
+
     q, q_other, p_other = old.exp(), others(old), others(student)
     value = q * (old - student) + q_other * (q_other.log() - p_other.log())
     return value, (student.exp() - q) / p_other
 
 # %% ../nbs/muscle.ipynb #526898be
 class AlignedDistributions:
-    """An old model's kept distributions, told at the tokens of another tokenizer; takes the place of KeptDistributions."""
+    """An old model's kept distributions, told at the tokens of another tokenizer; takes the
+    place of KeptDistributions.
+    """
 
     def __init__(
         self,
@@ -394,18 +432,22 @@ class AlignedDistributions:
         old_tokenizer,
         new_tokenizer,
     ):
-        """ValueError if rows and texts do not belong together, or the distributions are not of all of the old rows' tokens."""
+        """ValueError if rows and texts do not belong together, or the distributions are not of
+        all of the old rows' tokens.
+        """
         if not len(old_rows) == len(new_rows) == len(texts) == len(kept) or list(
             old_rows.ids
         ) != list(new_rows.ids):
             raise ValueError(
-                "old rows, new rows, texts and kept distributions must be of the same examples in the same order"
+                "old rows, new rows, texts and kept distributions must be of the same examples in "
+                "the same order"
             )
         if kept.identity["data"] != old_rows.fingerprint or kept.tokens != sum(
             old_rows.lengths
         ) - len(old_rows):
             raise ValueError(
-                "the distributions must be kept over all tokens of the old rows: encode them with learn='all' and keep them again"
+                "the distributions must be kept over all tokens of the old rows: encode them with "
+                "learn='all' and keep them again"
             )
         self.kept, self.identity, self.new_data = kept, kept.identity, new_rows.fingerprint
         self.vocabulary = shared_vocabulary(old_tokenizer, new_tokenizer)
@@ -457,14 +499,18 @@ class AlignedDistributions:
             torch.from_numpy(single[whole]),
             torch.from_numpy(old[whole]) - 1,
         )  # token t is predicted at t - 1
-        summed = lambda values: torch.cat(
-            [torch.zeros(1, dtype=torch.double), values.double().cumsum(0)]
-        )
+
+        def summed(values):
+            return torch.cat([torch.zeros(1, dtype=torch.double), values.double().cumsum(0)])
+
         likelihood, right = (
             summed(top.label_log_likelihood),
             summed(top.token[:, 0] == torch.from_numpy(self._old[row][1:])),
         )
-        between = lambda sums: sums[old[:, 1]] - sums[old[:, 0]]
+
+        def between(sums):
+            return sums[old[:, 1]] - sums[old[:, 0]]
+
         first = torch.zeros(len(unit), dtype=torch.long)
         first[unit >= 0] = old[unit[unit >= 0], 0]
         told = _in_other_words(
@@ -497,7 +543,9 @@ class Compatibility(Objective):
 
     def __init__(
         self,
-        old,  # KeptDistributions or AlignedDistributions over all rows; or the old model itself, asked at every step
+        # KeptDistributions or AlignedDistributions over all rows; or the old model itself, asked at
+        # every step
+        old,
         new: KeptDistributions
         | str = "task",  # kept over all rows; or the name of the task adapter, asked at every step
         mask: str = "wrong",
@@ -543,11 +591,14 @@ class Compatibility(Objective):
 
     def configuration(self) -> dict:
         """The settings and whose distributions the teachers are."""
-        named = lambda source: (
-            source
-            if isinstance(source, str)
-            else getattr(source, "identity", None) or {"model": model_fingerprint(source)}
-        )
+
+        def named(source):
+            return (
+                source
+                if isinstance(source, str)
+                else getattr(source, "identity", None) or {"model": model_fingerprint(source)}
+            )
+
         settings = {
             "mask": self.mask,
             "temperature": self.temperature,
@@ -586,10 +637,13 @@ def train_compatibility_adapter(
     | None = None,  # (training part, validation part) of the rows; None: cut by `share`
     **options,  # seed, folder, progress and further arguments of adapters.train_adapter
 ) -> Trained:
-    """Add the compatibility adapter, a copy of the task adapter, and train it; it is the active one afterwards. ValueError for teachers that do not fit."""
+    """Add the compatibility adapter, a copy of the task adapter, and train it; it is the active
+    one afterwards. ValueError for teachers that do not fit.
+    """
     if task not in getattr(model, "peft_config", {}):
         raise ValueError(
-            f"the model has no adapter {task!r} to start from; train a task adapter first, or load one (adapters.load_adapter)"
+            f"the model has no adapter {task!r} to start from; train a task adapter first, or "
+            "load one (adapters.load_adapter)"
         )
     _check_teachers(model, rows, objective, task)
     check_plain_head(model)
@@ -599,7 +653,9 @@ def train_compatibility_adapter(
 
 
 def _check_teachers(model, rows, objective: Compatibility, task: str) -> None:
-    """ValueError if teachers are of other data, another tokenizer or model, another temperature, or another vocabulary."""
+    """ValueError if teachers are of other data, another tokenizer or model, another temperature,
+    or another vocabulary.
+    """
     old, new = objective.old, objective.new
     if isinstance(new, KeptDistributions):
         with switched_to(model, task):
@@ -611,7 +667,8 @@ def _check_teachers(model, rows, objective: Compatibility, task: str) -> None:
         _compare("new", new.identity, wanted)
     elif new not in model.peft_config:
         raise ValueError(
-            f"the model has no adapter {new!r} to be the new teacher; there are {sorted(model.peft_config)}"
+            f"the model has no adapter {new!r} to be the new teacher; there are "
+            f"{sorted(model.peft_config)}"
         )
     if isinstance(old, AlignedDistributions):
         return _compare(
@@ -637,5 +694,6 @@ def _compare(side: str, found: dict, wanted: dict) -> None:
     wrong = [name for name in wanted if found.get(name) != wanted[name]]
     if wrong:
         raise ValueError(
-            f"the {side} teacher's kept distributions are of another {', another '.join(wrong)}: keep them anew for this model and these rows"
+            f"the {side} teacher's kept distributions are of another {', another '.join(wrong)}: "
+            "keep them anew for this model and these rows"
         )

@@ -124,12 +124,14 @@ def _ids(values):
         )
     if array.dtype.kind == "f":
         raise ValueError(
-            f"ids must be text or whole numbers, not floats ({few(array)}): turn them into text first"
+            f"ids must be text or whole numbers, not floats ({few(array)}): turn them into text "
+            "first"
         )
     array = array.astype(str)
     if (array == "").any():
         raise ValueError(
-            f"missing (empty) ids at positions {few(np.flatnonzero(array == ''))}: every example needs one"
+            f"missing (empty) ids at positions {few(np.flatnonzero(array == ''))}: every example "
+            "needs one"
         )
     return array
 
@@ -143,7 +145,10 @@ def _refuse_repeated(ids, where):
 
 # %% ../nbs/predictions.ipynb #99085e0d
 def _matrix(logits, ids):
-    """Logits as a float array of shape (N, C). Raises ValueError for another shape or values that are not finite."""
+    """Logits as a float array of shape (N, C).
+
+    Raises ValueError for another shape or values that are not finite.
+    """
     logits = np.asarray(logits)
     if logits.ndim != 2 or len(logits) != len(ids) or logits.shape[1] == 0:
         raise ValueError(
@@ -173,7 +178,10 @@ def _class_names(classes, width):
 
 # %% ../nbs/predictions.ipynb #81ab0277
 class Predictions:
-    """What a model answered on N examples; immutable. Raises ValueError where lengths, shapes or kinds do not fit."""
+    """What a model answered on N examples; immutable.
+
+    Raises ValueError where lengths, shapes or kinds do not fit.
+    """
 
     __slots__ = (
         "id",
@@ -191,14 +199,17 @@ class Predictions:
         self,
         id,  # (N,) text or whole numbers: which example
         label=None,  # (N,) the right answers: class indices, or names
-        prediction=None,  # (N,) the model's answers, of the label's kind; by default the argmax of `logits`
+        # (N,) the model's answers, of the label's kind; by default the argmax of `logits`
+        prediction=None,
         logits=None,  # (N, C) finite floats; their type is kept
         classes=None,  # C names of the columns of `logits`
         score=None,  # (N,) similarity of a generated text to the wanted one
         text=None,  # (N,) generated texts
         columns=None,  # further fields: name -> N values
     ):
-        fill = lambda name, value: object.__setattr__(self, name, value)
+        def fill(name, value):
+            return object.__setattr__(self, name, value)
+
         fill("id", _ids(id))
         fill("label", None if label is None else _values(label, "label"))
         fill("logits", None if logits is None else _matrix(logits, self.id))
@@ -233,21 +244,27 @@ class Predictions:
 
     @property
     def correct(self):
-        """(N,) booleans: prediction equals label. Raises ValueError where either is missing or their kinds differ."""
+        """(N,) booleans: prediction equals label.
+
+        Raises ValueError where either is missing or their kinds differ.
+        """
         label, prediction = self.require("label"), self.require("prediction")
         _refuse_missing(self, "")
         _same_kind(label, prediction, "labels", "predictions")
         return label == prediction
 
     def require(self, field):
-        """The field, or a ValueError which says in plain words that it is not there and how to get it."""
+        """The field, or a ValueError which says in plain words that it is not there and how to
+        get it.
+        """
         value = getattr(self, field) if field in _FIELDS else self.columns.get(field)
         if value is None:
             held = ", ".join(
                 [f for f in _FIELDS if getattr(self, f) is not None] + list(self.columns)
             )
             raise ValueError(
-                f"this needs `{field}`, and these predictions hold only {held}: {_REMEDY.get(field, 'add it to the file')}"
+                f"this needs `{field}`, and these predictions hold only {held}: "
+                f"{_REMEDY.get(field, 'add it to the file')}"
             )
         return value
 
@@ -256,14 +273,19 @@ class Predictions:
         return _rows(self, _positions(self, which))
 
     def replace(self, **fields):
-        """A copy with these fields changed; new logits give new predictions unless those are passed too."""
+        """A copy with these fields changed; new logits give new predictions unless those are
+        passed too.
+        """
         kept = {f: getattr(self, f) for f in (*_FIELDS, "columns")}
         if self._derived or "logits" in fields:
             kept["prediction"] = None
         return Predictions(**{**kept, **fields})
 
     def save(self, path):
-        """Writes .parquet, .csv or .jsonl, by the name's ending; replaces the file in one move. Returns the path."""
+        """Writes .parquet, .csv or .jsonl, by the name's ending; replaces the file in one move.
+
+        Returns the path.
+        """
         return _save(self, Path(path))
 
     @classmethod
@@ -272,7 +294,10 @@ class Predictions:
         path,
         rename=None,  # column name in the file -> name here, such as {"y_pred": "prediction"}
     ):
-        """Reads .parquet, .csv, .jsonl or a sample file of the lm-evaluation-harness. Raises ValueError for bad content."""
+        """Reads .parquet, .csv, .jsonl or a sample file of the lm-evaluation-harness.
+
+        Raises ValueError for bad content.
+        """
         return _load(Path(path), rename or {})
 
     def __reduce__(self):
@@ -283,7 +308,8 @@ class Predictions:
 
     def _repr_html_(self):
         rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(k)}</th><td style='text-align:left'>{escape(v)}</td></tr>"
+            f"<tr><th style='text-align:left'>{escape(k)}</th><td "
+            f"style='text-align:left'>{escape(v)}</td></tr>"
             for k, v in _summary(self)
         )
         return f"<table><caption>Predictions</caption>{rows}</table>"
@@ -326,7 +352,9 @@ def _column(values, name):
 
 
 def _check_lengths(predictions):
-    """Raises ValueError when a field has another length than the ids, or a further field takes a reserved name."""
+    """Raises ValueError when a field has another length than the ids, or a further field takes a
+    reserved name.
+    """
     count = len(predictions.id)
     fields = {f: getattr(predictions, f) for f in _FIELDS if f != "classes"} | predictions.columns
     wrong = [
@@ -358,7 +386,8 @@ def _refuse_missing(predictions, where):
         if values is not None and values.dtype.kind == "O":
             missing = np.fromiter((v is None for v in values), bool, len(values))
             raise ValueError(
-                f"{where}missing {name}s for ids {few(predictions.id[missing])}: fill them in or leave these examples out"
+                f"{where}missing {name}s for ids {few(predictions.id[missing])}: fill them in or "
+                "leave these examples out"
             )
 
 
@@ -368,8 +397,9 @@ def _same_kind(first, second, first_name, second_name):
     if len(first) and None not in kinds and kinds[0] != kinds[1]:
         plural = {"number": "numbers", "text": "text"}
         raise ValueError(
-            f"{first_name} are {plural[kinds[0]]} ({few(first[:1])}) and {second_name} are {plural[kinds[1]]} "
-            f"({few(second[:1])}), so no two would ever be equal: write both as numbers or both as text"
+            f"{first_name} are {plural[kinds[0]]} ({few(first[:1])}) and {second_name} are "
+            f"{plural[kinds[1]]} ({few(second[:1])}), so no two would ever be equal: write both as "
+            "numbers or both as text"
         )
 
 # %% ../nbs/predictions.ipynb #0c4a0ba6
@@ -416,7 +446,10 @@ def _find(ids, wanted, where):
 
 def _rows(predictions, rows):
     """The given rows of every field."""
-    take = lambda values: None if values is None else values[rows]
+
+    def take(values):
+        return None if values is None else values[rows]
+
     return Predictions(
         take(predictions.id),
         take(predictions.label),
@@ -461,7 +494,9 @@ def over_classes(
     predictions,  # Predictions with `classes`
     classes,  # the names wanted, in their order; all of the model's own must be among them
 ):
-    """The same predictions with the columns named `classes`; classes the model lacks get probability 0."""
+    """The same predictions with the columns named `classes`; classes the model lacks get
+    probability 0.
+    """
     classes, own = _class_names(classes, None), predictions.require("classes")
     if own == classes:
         return predictions
@@ -498,8 +533,8 @@ def _renumber(predictions, field, target):
     outside = (values < 0) | (values >= len(target)) | (values != np.floor(values))
     if outside.any():
         raise ValueError(
-            f"{field}s {few(values[outside])} (ids {few(predictions.id[outside])}) are no index of the "
-            f"{len(target)} classes, so they cannot be renumbered: give them as names"
+            f"{field}s {few(values[outside])} (ids {few(predictions.id[outside])}) are no index of "
+            f"the {len(target)} classes, so they cannot be renumbered: give them as names"
         )
     return target[values.astype(np.int64)].astype(values.dtype)
 
@@ -509,7 +544,10 @@ def align(
     new,  # Predictions of its successor, on the same examples
     absent_classes=False,  # True: a class that one of them lacks is added with probability 0
 ):
-    """The two joined by id, in the old one's order. Raises ValueError naming the first few offenders."""
+    """The two joined by id, in the old one's order.
+
+    Raises ValueError naming the first few offenders.
+    """
     for side, name in ((old, "old"), (new, "new")):
         _refuse_repeated(side.id, f"the {name} predictions")
         _refuse_missing(side, f"in the {name} predictions: ")
@@ -526,7 +564,10 @@ def align(
 
 
 def _in_order_of(old, new):
-    """The new predictions in the old one's order. Raises ValueError when one side lacks an example."""
+    """The new predictions in the old one's order.
+
+    Raises ValueError when one side lacks an example.
+    """
     old_order, new_order = np.argsort(old.id), np.argsort(new.id)
     if not np.array_equal(old.id[old_order], new.id[new_order]):
         only = {
@@ -576,7 +617,10 @@ def _same_classes(old, new, absent_classes):
 
 
 def _same_labels(old, new):
-    """Both with the same labels; one without takes the other's. Raises ValueError naming ids whose labels differ."""
+    """Both with the same labels; one without takes the other's.
+
+    Raises ValueError naming ids whose labels differ.
+    """
     if old.label is None and new.label is None:
         return old, new
     if new.label is None:
@@ -597,7 +641,10 @@ def with_labels(
     predictions: Predictions,  # for instance of a published run
     labels: Predictions | Mapping,  # of these examples and perhaps more; or id -> label
 ) -> Predictions:
-    """The predictions with labels joined by id. Raises ValueError naming the first ids that have none."""
+    """The predictions with labels joined by id.
+
+    Raises ValueError naming the first ids that have none.
+    """
     if not isinstance(labels, Mapping):
         if labels.label is None:
             raise ValueError("these predictions carry no labels; give those of the labelled data")
@@ -605,7 +652,8 @@ def with_labels(
     missing = [identity for identity in predictions.id if identity not in labels]
     if missing:
         raise ValueError(
-            f"{len(missing)} ids have no label, among them {missing[:3]}; load the split they come from"
+            f"{len(missing)} ids have no label, among them {missing[:3]}; load the split they "
+            "come from"
         )
     return predictions.replace(label=[labels[identity] for identity in predictions.id])
 
@@ -613,12 +661,18 @@ def with_labels(
 def text_digests(
     predictions,  # Predictions with generated texts, or with what was published of them
 ):
-    """(N,) whole numbers, equal where the texts are (a chance of 2 to the power -64 aside). Raises ValueError where there is neither."""
+    """(N,) whole numbers, equal where the texts are (a chance of 2 to the power -64 aside).
+
+    Raises ValueError where there is neither.
+    """
     if predictions.text is None and "text_digest" in predictions.columns:
         return predictions.columns["text_digest"]
-    digest = lambda text: hashlib.sha256(ascii(text).encode()).digest()[
-        :8
-    ]  # ascii: a missing text is not the text "None"
+
+    def digest(text):
+        return hashlib.sha256(ascii(text).encode()).digest()[
+            :8
+        ]  # ascii: a missing text is not the text "None"
+
     return np.array(
         [int.from_bytes(digest(one), "little", signed=True) for one in predictions.require("text")],
         dtype=np.int64,
@@ -628,7 +682,10 @@ def text_digests(
 def mean_logits(
     members,  # Predictions with logits on the same examples
 ):
-    """The average of the members' logits, in the first one's order. Raises ValueError as `align` does."""
+    """The average of the members' logits, in the first one's order.
+
+    Raises ValueError as `align` does.
+    """
     members = list(members)
     if not members:
         raise ValueError("mean_logits needs at least one member")
@@ -705,11 +762,13 @@ def _write_csv(predictions, path):
     ]
     if cells and all(map(WHOLE.fullmatch, cells)):
         raise ValueError(
-            f"csv cannot tell the text {cells[0]!r} from the number {cells[0]}: save as parquet or jsonl, or use numbers"
+            f"csv cannot tell the text {cells[0]!r} from the number {cells[0]}: save as parquet "
+            "or jsonl, or use numbers"
         )
     if predictions.classes is not None and predictions.logits is None:
         raise ValueError(
-            "csv has no place for class names without logits: save as parquet or jsonl, or replace(classes=None)"
+            "csv has no place for class names without logits: save as parquet or jsonl, or "
+            "replace(classes=None)"
         )
     table = {
         name: pa.array(values.astype(object) if values.dtype.kind == "U" else values)
@@ -760,7 +819,10 @@ def _load(path, rename):
 def checked_file(
     path,  # Path of a file that is about to be read
 ):
-    """Looks whether the file is what its name says; errors inside begin with its name. Raises FileNotFoundError, ValueError."""
+    """Looks whether the file is what its name says; errors inside begin with its name.
+
+    Raises FileNotFoundError, ValueError.
+    """
     if path.suffix not in ENDINGS:
         raise ValueError(f"cannot read {path.name!r}: the name must end in {', '.join(ENDINGS)}")
     if not path.is_file():
@@ -796,7 +858,8 @@ def _look_inside(path):
     packed = [name for magic, name in _COMPRESSED.items() if start.startswith(magic)]
     if packed:
         raise ValueError(
-            f"this is a {packed[0]} file, not {path.suffix}: unpack it, or export it as {path.suffix}"
+            f"this is a {packed[0]} file, not {path.suffix}: unpack it, or export it as "
+            f"{path.suffix}"
         )
     if path.suffix == ".parquet" and start[:4] != b"PAR1":
         raise ValueError("this is not a parquet file: name it by what it holds, or write it again")
@@ -804,7 +867,8 @@ def _look_inside(path):
         raise ValueError("this text is UTF-16: save it as UTF-8")
     if path.suffix != ".parquet" and (start[:4] == b"PAR1" or b"\0" in start):
         raise ValueError(
-            f"this is not text, so no {path.suffix} file: name it by what it holds, or write it again"
+            f"this is not text, so no {path.suffix} file: name it by what it holds, or write it "
+            "again"
         )
     if path.suffix == ".jsonl" and not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(
         b"{"
@@ -816,7 +880,10 @@ def house_names(
     names,  # of the columns in a file
     rename,  # name in the file -> name here; names that the file lacks are passed over
 ):
-    """The names by which the columns go here; None for one whose name is given to another. Raises ValueError for repeated names."""
+    """The names by which the columns go here; None for one whose name is given to another.
+
+    Raises ValueError for repeated names.
+    """
     given = [rename[name] for name in names if name in rename]
     here = [rename.get(name, None if name in given else name) for name in names]
     repeated = [name for i, name in enumerate(here) if name is not None and name in here[:i]]
@@ -841,7 +908,8 @@ def check_columns(
     answers = ("prediction", "logits", "probabilities", "score", "text")
     if not any(name in answers or name.startswith(("logit_", "prob_")) for name in names):
         raise ValueError(
-            f"none of `prediction`, `logits`, `probabilities`, `score`, `text` is there ({found(names, 'prediction')})"
+            "none of `prediction`, `logits`, `probabilities`, `score`, `text` is there "
+            f"({found(names, 'prediction')})"
         )
 
 
@@ -857,7 +925,9 @@ def _from_fields(fields, classes=None):
 
 # %% ../nbs/predictions.ipynb #46c57574
 def _from_wide(fields, number):
-    """Gathers logit_<class> or prob_<class> columns into one matrix; returns the class names (None for 0, 1, 2, ...)."""
+    """Gathers logit_<class> or prob_<class> columns into one matrix; returns the class names
+    (None for 0, 1, 2, ...).
+    """
     for prefix, name in (("logit_", "logits"), ("prob_", "probabilities")):
         own = [column for column in fields if column.startswith(prefix)]
         if own and name not in fields:
@@ -891,7 +961,9 @@ def _read_parquet(path, rename):
 
 
 def _arrow_values(column):
-    """A column as an array; missing values become None or NaN, nested values stay Python objects."""
+    """A column as an array; missing values become None or NaN, nested values stay Python
+    objects.
+    """
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -931,7 +1003,8 @@ def _one_width(widths, name, ids):
     if other.any():
         raise ValueError(
             f"`{name}` has {widths[0]:g} values in the first row and another count for ids "
-            f"{few([ids[i] for i in np.flatnonzero(other)[:4]])}: every row needs one value per class"
+            f"{few([ids[i] for i in np.flatnonzero(other)[:4]])}: every row needs one value per "
+            "class"
         )
 
 # %% ../nbs/predictions.ipynb #e8164e56
@@ -958,8 +1031,12 @@ def csv_cells(
     path,  # of a csv
     names,  # name here -> name in the file, of the columns to be read
 ):
-    """The cells of these columns as they are written: an Arrow table of text. Raises ValueError for uneven rows."""
-    from pyarrow import csv as arrow_csv, string
+    """The cells of these columns as they are written: an Arrow table of text.
+
+    Raises ValueError for uneven rows.
+    """
+    from pyarrow import csv as arrow_csv
+    from pyarrow import string
 
     table = arrow_csv.read_csv(
         path,
@@ -991,7 +1068,8 @@ def _read_csv(path, rename):
     for name in ("logits", "probabilities"):
         if name in fields:
             raise ValueError(
-                f"a csv needs one column per class, {'logit' if name == 'logits' else 'prob'}_<class>, instead of `{name}`"
+                "a csv needs one column per class, "
+                f"{'logit' if name == 'logits' else 'prob'}_<class>, instead of `{name}`"
             )
     classes = _from_wide(fields, _csv_floats)
     return _from_fields(fields, classes)
@@ -1070,7 +1148,8 @@ def _json_matrix(rows, name, ids):
     wrong = [i for i, row in enumerate(rows) if not isinstance(row, Mapping if named else list)]
     if wrong:
         raise ValueError(
-            f"`{name}` must be {'an object' if named else 'a list'} in every line; it is not for ids {few([ids[i] for i in wrong])}"
+            f"`{name}` must be {'an object' if named else 'a list'} in every line; it is not for "
+            f"ids {few([ids[i] for i in wrong])}"
         )
     _one_width([len(row) for row in rows], name, ids)
     classes = list(rows[0]) if named else None
@@ -1087,7 +1166,8 @@ def _from_samples(objects, path):
     match = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d:.\-]+)?", path.stem)
     if not match:
         raise ValueError(
-            "a sample file must be called samples_<task>_<date>.jsonl, since the task is part of every id"
+            "a sample file must be called samples_<task>_<date>.jsonl, since the task is part of "
+            "every id"
         )
     ids = np.array([f"{match[1]}/{o['doc_id']}/{o.get('filter', 'none')}" for o in objects])
     names = list(dict.fromkeys(m for o in objects for m in o.get("metrics", ())))
@@ -1125,7 +1205,9 @@ def right_choice(
     sample,  # an object of a sample file
     identity,  # its id, for the error message
 ):
-    """The index of the right choice: `target` itself, or the place of its text among the choices."""
+    """The index of the right choice: `target` itself, or the place of its text among the
+    choices.
+    """
     target = str(sample.get("target")).strip()
     if target.isdecimal():
         return int(target)
@@ -1134,14 +1216,16 @@ def right_choice(
     choices = [str(a["arg_1"] if isinstance(a, Mapping) else a[1]).strip() for a in arguments]
     if choices.count(target) != 1:
         raise ValueError(
-            f"the target {target!r} of {identity!r} is neither the number of a choice nor the text of exactly one: "
-            "save id, label and prediction yourself"
+            f"the target {target!r} of {identity!r} is neither the number of a choice nor the text "
+            "of exactly one: save id, label and prediction yourself"
         )
     return choices.index(target)
 
 
 def _agrees(predictions, objects):
-    """Raises ValueError when the harness judged an answer otherwise than its log-likelihoods say."""
+    """Raises ValueError when the harness judged an answer otherwise than its log-likelihoods
+    say.
+    """
     wrong = np.array(
         ["acc" in o and float(o["acc"]) != c for o, c in zip(objects, predictions.correct)]
     )

@@ -17,14 +17,17 @@ from accelerate.utils import extract_model_from_parallel
 from torch import nn
 
 # %% ../nbs/regularizers.ipynb #bb9c318a
-from .training.models import last_linear
 from .training.loop import Treatment
+from .training.models import last_linear
 
 # %% ../nbs/regularizers.ipynb #c7660ca8
 def copied_weights(
     old,  # a model, or a dictionary name → tensor
 ) -> dict:
-    """name → a copy of each floating-point tensor. ValueError names what is no tensor, or not finite."""
+    """name → a copy of each floating-point tensor.
+
+    ValueError names what is no tensor, or not finite.
+    """
     found = (
         old.state_dict()
         if isinstance(old, nn.Module)
@@ -35,14 +38,16 @@ def copied_weights(
     strange = [name for name, value in found.items() if not isinstance(value, torch.Tensor)]
     if strange or not found:
         raise ValueError(
-            f"the old weights must be a model or a dictionary name → tensor, without {strange[:3] or 'being empty'}"
+            "the old weights must be a model or a dictionary name → tensor, without "
+            f"{strange[:3] or 'being empty'}"
         )
     kept = {
         name: value.detach().clone() for name, value in found.items() if value.is_floating_point()
     }
     if broken := [name for name, value in kept.items() if not torch.isfinite(value).all()]:
         raise ValueError(
-            f"the old weights are not finite in {broken[:3]}, {len(broken)} tensors in all; load the old model again"
+            f"the old weights are not finite in {broken[:3]}, {len(broken)} tensors in all; load "
+            "the old model again"
         )
     return kept
 
@@ -73,13 +78,17 @@ def spread_rows(
     like,  # (C, …): the new head's
     name: str,  # for the error
 ):
-    """The old rows at their new places (C, …), zeros elsewhere. ValueError names the tensor if they do not fit."""
+    """The old rows at their new places (C, …), zeros elsewhere.
+
+    ValueError names the tensor if they do not fit.
+    """
     width = len(like)
     fits = len(old) == len(old_classes) == len(set(old_classes)) and old.shape[1:] == like.shape[1:]
     if not fits or not all(0 <= one < width for one in old_classes):
         raise ValueError(
-            f"old_classes {old_classes} must name a different class below {width} for each of the {len(old)} rows of {name!r}, "
-            f"which has the shape {tuple(old.shape)} in the old model and {tuple(like.shape)} in the new one"
+            f"old_classes {old_classes} must name a different class below {width} for each of the "
+            f"{len(old)} rows of {name!r}, which has the shape {tuple(old.shape)} in the old model "
+            f"and {tuple(like.shape)} in the new one"
         )
     whole = torch.zeros(like.shape, dtype=old.dtype, device=old.device)
     whole[list(old_classes)] = old
@@ -116,19 +125,23 @@ def refuse_sharded(
 def _refuse(who: str, what: str):
     """ValueError, with the remedy."""
     raise ValueError(
-        f"{who} reads and writes whole tensors, but {what} cut or copied over several devices; train on one device, or with "
-        f"torchrun under DDP without FSDP, ZeRO-3 and tensor parallelism"
+        f"{who} reads and writes whole tensors, but {what} cut or copied over several devices; "
+        "train on one device, or with torchrun under DDP without FSDP, ZeRO-3 and tensor "
+        "parallelism"
     )
 
 # %% ../nbs/regularizers.ipynb #b0111ff2
 class WeightTreatment(Treatment):
-    """What the weight-space treatments share: a copy of the old weights, fitted to the model that is trained."""
+    """What the weight-space treatments share: a copy of the old weights, fitted to the model
+    that is trained.
+    """
 
     def __init__(
         self,
         old,  # the old model, or name → tensor; copied
         old_classes: tuple
-        | None = None,  # the new index of each row of the old head, where the old model knows fewer classes
+        # the new index of each row of the old head, where the old model knows fewer classes
+        | None = None,
     ):
         self.old_classes = None if old_classes is None else tuple(old_classes)
         self._old, self._fitted = copied_weights(old), {}
@@ -138,23 +151,31 @@ class WeightTreatment(Treatment):
         return super().configuration() | {"old_weights": weights_hash(self._old)}
 
     def prepare(self, model):
-        """The same model. ValueError if the old weights are not those of its architecture, or if it is cut over machines."""
+        """The same model.
+
+        ValueError if the old weights are not those of its architecture, or if it is cut over
+        machines.
+        """
         refuse_sharded(model, type(self).__name__)
         self._fitted = self._fit(self._old, model, "the old model")
         return model
 
     def _fit(self, tensors: dict, model, whose: str) -> dict:
-        """name → tensor of the parameter's shape, type and device, for every parameter that is trained."""
+        """name → tensor of the parameter's shape, type and device, for every parameter that is
+        trained.
+        """
         head = set() if self.old_classes is None else head_names(model)
         if beyond := sorted(tensors.keys() - model.state_dict().keys()):
             raise ValueError(
-                f"{whose} has tensors that the new model lacks: {beyond[:3]}, {len(beyond)} in all; both must be of one architecture"
+                f"{whose} has tensors that the new model lacks: {beyond[:3]}, {len(beyond)} in "
+                "all; both must be of one architecture"
             )
         fitted = {}
         for name, value in model.named_parameters():
             if name not in tensors:
                 raise ValueError(
-                    f"{whose} has no tensor {name!r}, which the new model has; both must be of one architecture"
+                    f"{whose} has no tensor {name!r}, which the new model has; both must be of "
+                    "one architecture"
                 )
             tensor = (
                 spread_rows(tensors[name], self.old_classes, value, name)
@@ -163,15 +184,19 @@ class WeightTreatment(Treatment):
             )
             if tensor.shape != value.shape:
                 raise ValueError(
-                    f"{name!r} has the shape {tuple(tensor.shape)} in {whose} and {tuple(value.shape)} in the new one; both must be of one "
-                    f"architecture, and where only the classes differ, old_classes says which of the new ones the old model knows"
+                    f"{name!r} has the shape {tuple(tensor.shape)} in {whose} and "
+                    f"{tuple(value.shape)} in the new one; both must be of one architecture, and "
+                    "where only the classes differ, old_classes says which of the new ones the "
+                    "old model knows"
                 )
             if value.requires_grad:
                 fitted[name] = tensor.to(value.device, value.dtype)
         return fitted
 
     def _pairs(self, model) -> list:
-        """(name, parameter, old tensor) of everything that is trained, all on the parameter's device."""
+        """(name, parameter, old tensor) of everything that is trained, all on the parameter's
+        device.
+        """
         refuse_sharded(model, type(self).__name__)
         parameters = {
             name: value
@@ -181,7 +206,8 @@ class WeightTreatment(Treatment):
         if parameters.keys() != self._fitted.keys():
             strange = sorted(parameters.keys() ^ self._fitted.keys())
             raise ValueError(
-                f"this model was not prepared by {type(self).__name__}, or was changed since: it differs in {strange[:3]}"
+                f"this model was not prepared by {type(self).__name__}, or was changed since: it "
+                f"differs in {strange[:3]}"
             )
         for name, value in parameters.items():
             if self._fitted[name].shape != value.shape:
@@ -237,15 +263,19 @@ class _Springs(torch.autograd.Function):
 
 # %% ../nbs/regularizers.ipynb #25a2c42f
 class ElasticWeightConsolidation(WeightTreatment):
-    """A spring from each weight to its old value, as stiff as the weight was important (Kirkpatrick et al. 2017)."""
+    """A spring from each weight to its old value, as stiff as the weight was important
+    (Kirkpatrick et al. 2017).
+    """
 
     def __init__(
         self,
         old,  # the old model, or name → tensor; copied
-        fisher: dict,  # name → tensor of the old model's shapes, at least 0: fisher.fisher_diagonal(old, batches)
+        # name → tensor of the old model's shapes, at least 0: fisher.fisher_diagonal(old, batches)
+        fisher: dict,
         weight: float = 1.0,  # λ, at least 0
         old_classes: tuple
-        | None = None,  # the new index of each row of the old head, where the old model knows fewer classes
+        # the new index of each row of the old head, where the old model knows fewer classes
+        | None = None,
     ):
         if not 0 <= weight < float("inf"):
             raise ValueError(f"weight is {weight}; it must be a finite number, at least 0")
@@ -253,11 +283,14 @@ class ElasticWeightConsolidation(WeightTreatment):
         self.weight, self._fisher, self._stiffness = weight, self._checked(dict(fisher)), {}
 
     def _checked(self, fisher: dict) -> dict:
-        """The Fisher as given; ValueError names tensors that are not the old model's, or values that no Fisher has."""
+        """The Fisher as given; ValueError names tensors that are not the old model's, or values
+        that no Fisher has.
+        """
         for name, value in fisher.items():
             if name not in self._old:
                 raise ValueError(
-                    f"the Fisher has a tensor {name!r} that the old model lacks; it is that of another model"
+                    f"the Fisher has a tensor {name!r} that the old model lacks; it is that of "
+                    "another model"
                 )
             if value.shape != self._old[name].shape:
                 shapes = f"{tuple(value.shape)}, in the old model {tuple(self._old[name].shape)}"
@@ -281,7 +314,8 @@ class ElasticWeightConsolidation(WeightTreatment):
         missing = sorted(self._fitted.keys() - scaled.keys())
         if missing:
             raise ValueError(
-                f"the Fisher has no tensor {missing[0]!r}, {len(missing)} in all; it is that of another model"
+                f"the Fisher has no tensor {missing[0]!r}, {len(missing)} in all; it is that of "
+                "another model"
             )
         self._stiffness = self._fit(
             {name: scaled.get(name, value) for name, value in self._old.items()},
@@ -302,15 +336,20 @@ class ElasticWeightConsolidation(WeightTreatment):
 
 # %% ../nbs/regularizers.ipynb #b96d3f89
 class PriorWeightDecay(WeightTreatment):
-    """After each step the weights decay towards the old ones, decoupled and scaled by the learning rate (Wiese et al. 2017)."""
+    """After each step the weights decay towards the old ones, decoupled and scaled by the
+    learning rate (Wiese et al. 2017).
+    """
 
     def __init__(
         self,
         old,  # the old model, or name → tensor; copied
         weight: float = 1.0,  # λ, at least 0; the pull of a step is min(1, learning rate · λ)
-        over: str = "all",  # "all" trained tensors, or "matrices": without biases and normalisation, as AdamW's decay in Trainer
+        # "all" trained tensors, or "matrices": without biases and normalisation, as AdamW's decay
+        # in Trainer
+        over: str = "all",
         old_classes: tuple
-        | None = None,  # the new index of each row of the old head, where the old model knows fewer classes
+        # the new index of each row of the old head, where the old model knows fewer classes
+        | None = None,
     ):
         if not 0 <= weight < float("inf"):
             raise ValueError(f"weight is {weight}; it must be a finite number, at least 0")
@@ -394,9 +433,11 @@ class Mixout(WeightTreatment):
         self,
         old,  # the old model, or name → tensor; copied
         probability: float = 0.5,  # p, from 0 to below 1: of a weight being the old one in a step
-        over: str = "linear",  # the matrices of "linear" layers, as in the paper, or "all" trained tensors
+        # the matrices of "linear" layers, as in the paper, or "all" trained tensors
+        over: str = "linear",
         old_classes: tuple
-        | None = None,  # the new index of each row of the old head, where the old model knows fewer classes
+        # the new index of each row of the old head, where the old model knows fewer classes
+        | None = None,
     ):
         if not 0 <= probability < 1:
             raise ValueError(f"probability is {probability}; it must be at least 0 and below 1")
@@ -406,24 +447,31 @@ class Mixout(WeightTreatment):
         self.probability, self.over = probability, over
 
     def forward(self, model, inputs: dict, old_logits, step: int):
-        """Logits (N, C) under a fresh mask while training. ValueError under gradient checkpointing and torch.compile."""
+        """Logits (N, C) under a fresh mask while training.
+
+        ValueError under gradient checkpointing and torch.compile.
+        """
         if self.probability == 0 or not model.training:
             return super().forward(model, inputs, old_logits, step)
         inner = extract_model_from_parallel(model)
         if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
             raise ValueError(
-                "Mixout cannot show another weight to a model that is compiled already: train without torch_compile"
+                "Mixout cannot show another weight to a model that is compiled already: train "
+                "without torch_compile"
             )
         if any(getattr(module, "gradient_checkpointing", False) for module in inner.modules()):
             raise ValueError(
-                "Mixout cannot compute layers anew in the backward pass, where its mask is gone: train without gradient_checkpointing"
+                "Mixout cannot compute layers anew in the backward pass, where its mask is gone: "
+                "train without gradient_checkpointing"
             )
         dropout = [module for module in inner.modules() if isinstance(module, nn.Dropout)]
         with shown(self._mixed(model, inner), dropout):
             return super().forward(model, inputs, old_logits, step)
 
     def _mixed(self, model, inner) -> list:
-        """(module, name, mixed tensor) for every place where a mixed parameter is used; shared ones are mixed once."""
+        """(module, name, mixed tensor) for every place where a mixed parameter is used; shared
+        ones are mixed once.
+        """
         head = set() if self.old_classes is None else head_names(inner)
         places, mixed, old = (
             [],

@@ -1,8 +1,12 @@
-"""Make the example files of this folder from the published answers: `python examples/make.py prime.parquet`.
+"""Make the example files of this folder from the published answers: `python examples/make.py
+prime.parquet`.
 
-The argument is a table of the LLMDrift answers to the prime questions with the columns model, id, query,
-ref_answer and answer. Each answer is a text of several sentences. The rule that turns it into yes or no: the
-last `[Yes]` or `[No]` in it, whatever the case; where there is none, the last word yes or no; where there is
+The argument is a table of the LLMDrift answers to the prime questions with the columns model,
+id, query,
+ref_answer and answer. Each answer is a text of several sentences. The rule that turns it into
+yes or no: the
+last `[Yes]` or `[No]` in it, whatever the case; where there is none, the last word yes or no;
+where there is
 none either, "no answer".
 """
 

@@ -38,24 +38,6 @@ SLOWEST = (
 )
 
 
-# Not yet seen to pass as a whole since the rooms moved: a failure is named as expected and does not
-# fail the run. Run them, mend them, take them out; this list ends empty.
-NOT_YET_SEEN = (
-    "/experiments/", "/training/", "/language/", "/weights/", "/tests/compare/", "/tests/support/",
-    "test_site", "test_muscle", "test_distillation", "test_gated_fusion", "test_decisions",
-    "test_notebooks", "test_readme", "test_ensembles", "test_bcwi", "test_regularizers",
-    "test_own_case", "test_packaging", "test_golden", "test_extending", "test_other_device",
-    "test_examples",
-)  # fmt: skip
-
-
-def not_yet_seen(item, report):
-    """A failure in one of these files becomes an expected one."""
-    if report.failed and any(name in item.path.as_posix() for name in NOT_YET_SEEN):
-        report.outcome = "skipped"
-        report.wasxfail = "not yet seen to pass since the rooms moved"
-
-
 def pytest_collection_modifyitems(items):
     """The files that take longest begin first, so that no worker is left with one of them at the
     end.
@@ -87,7 +69,6 @@ def refuse_skip(report):
 def pytest_runtest_makereport(item, call):
     outcome = yield
     refuse_skip(outcome.get_result())
-    not_yet_seen(item, outcome.get_result())
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -1,7 +1,10 @@
-"""A Hugging Face cache without a network: tiny random weights under the papers' real ids, and made-up data sets.
+"""A Hugging Face cache without a network: tiny random weights under the papers' real ids, and
+made-up data sets.
 
-`python tests/make_hub_cache.py FOLDER`, then HF_HOME=FOLDER HF_HUB_OFFLINE=1 (and COMPATKIT_DATA=FOLDER/folders for the image sets that are
-folders of class folders). The layout, the file names, the branches, the columns, the hidden test labels, BERT's old names of its
+`python tests/make_hub_cache.py FOLDER`, then HF_HOME=FOLDER HF_HUB_OFFLINE=1 (and
+COMPATKIT_DATA=FOLDER/folders for the image sets that are
+folders of class folders). The layout, the file names, the branches, the columns, the hidden test
+labels, BERT's old names of its
 normalizations (gamma, beta) and tokenizer files without a class are the hub's.
 """
 
@@ -16,15 +19,28 @@ from datasets import ClassLabel, Dataset, Features, Value
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import (
-    BertConfig, BertForPreTraining, ElectraConfig, ElectraForPreTraining, LlamaConfig, LlamaForCausalLM, PhiConfig, PhiForCausalLM,
-    ResNetConfig, ResNetForImageClassification, RobertaConfig, RobertaForMaskedLM,
-)  # fmt: skip
+    BertConfig,
+    BertForPreTraining,
+    ElectraConfig,
+    ElectraForPreTraining,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
+    ResNetConfig,
+    ResNetForImageClassification,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
 
-from compatkit.training.tasks import CONVERTED
-from compatkit.training.models import REVISIONS, train_tokenizer
 from compatkit.language.tasks import LANGUAGE_TASKS
+from compatkit.training.models import REVISIONS, train_tokenizer
+from compatkit.training.tasks import CONVERTED
 
-WORDS = "good bad film plot actor voice ending song dull bright slow quick long short warm cold story scene moral joke".split()
+WORDS = (
+    "good bad film plot actor voice ending song dull bright slow quick long short warm cold "
+    "story scene moral joke".split()
+)
 ENCODERS = {  # id → (configuration, model, layers)
     "google-bert/bert-base-uncased": (BertConfig, BertForPreTraining, 1),
     "google-bert/bert-large-uncased": (BertConfig, BertForPreTraining, 2),
@@ -46,7 +62,9 @@ RESNETS = {
     for depth in (18, 26, 34, 50, 101, 152)
 }
 ANY_COMMIT = "0123456789abcdef0123456789abcdef01234567"
-PROPOSED = {  # id → (reference of a request to its owners, commit): safetensors stand there, and a .bin alone on main
+# id → (reference of a request to its owners, commit): safetensors stand there, and a .bin alone on
+# main
+PROPOSED = {
     "google/electra-base-discriminator": ("refs/pr/4", "622038d" + "0" * 33),
 }
 GLUE = {  # configuration → (text columns, class names, whether the test labels are hidden)
@@ -75,7 +93,7 @@ def sentences(count: int, seed: int) -> list:
     return [" ".join(generator.choice(WORDS, generator.integers(3, 10))) for _ in range(count)]
 
 
-# --- models ----------------------------------------------------------------------------------------------------------
+# --- models ---------------------------------------------------------------------------------------
 
 
 def word_pieces(target: Path) -> tuple:
@@ -110,7 +128,9 @@ def byte_pairs(target: Path, special: list) -> tuple:
 
 
 def write_model(target: Path, model) -> None:
-    """config.json and the weights; without the heads that the hub's files share with the embeddings, and under the names that BERT's have there."""
+    """config.json and the weights; without the heads that the hub's files share with the
+    embeddings, and under the names that BERT's have there.
+    """
     model.config.architectures = [type(model).__name__]
     model.config.to_json_file(target / "config.json")
     weights = {
@@ -137,15 +157,25 @@ def make_encoder(target: Path, name: str) -> None:
         else word_pieces(target)
     )
     config = config_class(
-        vocab_size=size, hidden_size=32, embedding_size=32, num_hidden_layers=layers, num_attention_heads=2, intermediate_size=64,
-        max_position_embeddings=128 + (pad + 1) * roberta, pad_token_id=pad,  # RoBERTa counts positions from the padding's number on
-    )  # fmt: skip
+        vocab_size=size,
+        hidden_size=32,
+        embedding_size=32,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=64,
+        # RoBERTa counts positions from the padding's number on
+        max_position_embeddings=128 + (pad + 1) * roberta,
+        pad_token_id=pad,
+    )
     torch.manual_seed(0)
     write_model(target, model_class(config))
 
 
 def make_language_model(target: Path, name: str) -> None:
-    """A language model's files. Llama 3 has another tokenizer than its forerunners, and none of them has a padding token."""
+    """A language model's files.
+
+    Llama 3 has another tokenizer than its forerunners, and none of them has a padding token.
+    """
     config_class, model_class, width = LANGUAGE_MODELS[name]
     size, _ = byte_pairs(
         target,
@@ -154,9 +184,16 @@ def make_language_model(target: Path, name: str) -> None:
         else ["<s>", "</s>", "<unk>", "good", "bad"],
     )
     config = config_class(
-        vocab_size=size, hidden_size=width, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, intermediate_size=64,
-        max_position_embeddings=2048, bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
+        vocab_size=size,
+        hidden_size=width,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=2048,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
     torch.manual_seed(0)
     write_model(target, model_class(config))
 
@@ -178,7 +215,7 @@ def make_resnet(target: Path, name: str) -> None:
     )
 
 
-# --- data ------------------------------------------------------------------------------------------------------------
+# --- data -----------------------------------------------------------------------------------------
 
 
 def write_table(path: Path, columns: dict, features: dict) -> None:
@@ -210,9 +247,10 @@ def make_glue(target: Path) -> None:
 def make_intents(folder: Path) -> None:
     """MASSIVE, Banking77 and AG News: the first word decides among six intents, four for news."""
     for repository, config, text, label, branch in (
-        ("AmazonScience/massive", "en-US", "utt", "intent", CONVERTED), ("PolyAI/banking77", "default", "text", "label", CONVERTED),
+        ("AmazonScience/massive", "en-US", "utt", "intent", CONVERTED),
+        ("PolyAI/banking77", "default", "text", "label", CONVERTED),
         ("fancyzhx/ag_news", "data", "text", "label", "main"),
-    ):  # fmt: skip
+    ):
         target, classes = (
             snapshot(folder, "dataset", repository, branch),
             INTENTS[: 4 if "news" in repository else 6],
@@ -236,7 +274,9 @@ def make_intents(folder: Path) -> None:
 
 
 def make_added_data(folder: Path) -> None:
-    """The authors' data update of MASSIVE, which is on no hub: every old example is among the updated ones."""
+    """The authors' data update of MASSIVE, which is on no hub: every old example is among the
+    updated ones.
+    """
     texts = sentences(192, 60)
     labels = [WORDS.index(one.split()[0]) % len(INTENTS) for one in texts]
     features = {"id": Value("string"), "text": Value("string"), "label": ClassLabel(names=INTENTS)}
@@ -331,7 +371,9 @@ MAKE = {
 
 
 def main(folder, models=tuple(ENCODERS), data=("glue",)) -> None:
-    """Fill a folder that is to be HF_HOME with some of the models (ids), and of the data: glue, intents, questions, images."""
+    """Fill a folder that is to be HF_HOME with some of the models (ids), and of the data: glue,
+    intents, questions, images.
+    """
     from datasets import disable_progress_bars
 
     disable_progress_bars()

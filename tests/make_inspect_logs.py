@@ -1,7 +1,10 @@
-"""Make the logs in tests/compare/inspect_logs with Inspect AI itself: `python tests/make_inspect_logs.py`.
+"""Make the logs in tests/compare/inspect_logs with Inspect AI itself: `python
+tests/make_inspect_logs.py`.
 
-It needs `pip install inspect-ai` in an environment of its own (it was version 0.3.285), no network and no model:
-Inspect's own `mockllm/model` gives the answers. The entries with all messages are taken out of the archives,
+It needs `pip install inspect-ai` in an environment of its own (it was version 0.3.285), no
+network and no model:
+Inspect's own `mockllm/model` gives the answers. The entries with all messages are taken out of
+the archives,
 since they hold paths of the machine; the others stay as they were written, byte by byte.
 """
 

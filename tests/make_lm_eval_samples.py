@@ -1,9 +1,13 @@
-"""Real files of the lm-evaluation-harness: runs it offline on language models of random weights and on tasks made up here.
+"""Real files of the lm-evaluation-harness: runs it offline on language models of random weights
+and on tasks made up here.
 
-    python tests/make_lm_eval_samples.py FOLDER      (about ten seconds; imports torch, so tests call it as a process of its own)
+    python tests/make_lm_eval_samples.py FOLDER      (about ten seconds; imports torch, so tests
+    call it as a process of its own)
 
-makes FOLDER/old and FOLDER/new (two models, the same questions), FOLDER/shots (the new model, asked with an example before each
-question), FOLDER/version (the new model on other documents under the same numbers) and FOLDER/again (the new model without one task).
+makes FOLDER/old and FOLDER/new (two models, the same questions), FOLDER/shots (the new model,
+asked with an example before each
+question), FOLDER/version (the new model on other documents under the same numbers) and
+FOLDER/again (the new model without one task).
 """
 
 import json
@@ -56,18 +60,21 @@ doc_to_target: "{{answer}} {{thing}} box and the cup"
 generation_kwargs: {until: ["?"], max_gen_toks: 6}
 process_results: !function measures.overlap
 metric_list: [{metric: overlap, aggregation: mean, higher_is_better: true}, {metric: missed, aggregation: mean, higher_is_better: false}]
-""",
+""",  # noqa: E501
 }
 _MEASURES = """
 def overlap(doc, results):
     "Which part of the wanted words was said, and how many were not."
     wanted, said = set((doc["answer"] + " " + doc["thing"] + " box and the cup").split()), set(results[0].split())
     return {"overlap": len(wanted & said) / len(wanted), "missed": len(wanted - said)}
-"""
+"""  # noqa: E501
 
 
 def make_tasks(folder, documents=24, shift=0):
-    """Writes the tasks and their data. Another `shift` gives documents of another version under the same numbers."""
+    """Writes the tasks and their data.
+
+    Another `shift` gives documents of another version under the same numbers.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     adjectives, things = WORDS[:6], WORDS[6:9]
     docs = []
@@ -89,7 +96,10 @@ def make_tasks(folder, documents=24, shift=0):
         )  # `shape` is for slices
     (folder / "docs.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in docs))
     (folder / "measures.py").write_text(_MEASURES)
-    head = f"dataset_path: json\ndataset_kwargs: {{data_files: {{test: {folder / 'docs.jsonl'}}}}}\ntest_split: test\nmetadata: {{version: 1.0}}\n"
+    head = (
+        "dataset_path: json\ndataset_kwargs: {data_files: {test: "
+        f"{folder / 'docs.jsonl'}}}}}\ntest_split: test\nmetadata: {{version: 1.0}}\n"
+    )
     for name, text in _TASKS.items():
         (folder / f"{name}.yaml").write_text(f"task: {name}\n{head}{text}")
     return folder
@@ -127,7 +137,10 @@ def tiny_language_model(seed):
 
 
 def make_samples(output, seed, tasks, names=tuple(_TASKS), shots=0):
-    """Runs the harness and writes its files as `lm_eval --log_samples --output_path` does. Returns the folder that holds them."""
+    """Runs the harness and writes its files as `lm_eval --log_samples --output_path` does.
+
+    Returns the folder that holds them.
+    """
     from lm_eval import simple_evaluate
     from lm_eval.loggers import EvaluationTracker
     from lm_eval.models.huggingface import HFLM

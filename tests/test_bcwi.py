@@ -11,16 +11,29 @@ from torch import nn
 from weight_pairs import Net, adapted, answers, batches, by_hand, merged, pair
 
 from compatkit.bcwi import (
-    ALPHAS, Choice, Curve, choose_alpha, curve_picture, interpolate, noninferior, reestimate_batchnorm, soup, start_from, sweep,
+    ALPHAS,
+    Choice,
+    Curve,
+    choose_alpha,
+    curve_picture,
+    interpolate,
+    noninferior,
+    reestimate_batchnorm,
+    soup,
+    start_from,
+    sweep,
     target_interval,
-)  # fmt: skip
+)
 from compatkit.weights.fisher import fisher_diagonal
 
 
 def test_adapters_in_a_sweep_and_in_a_soup():
     old, new = adapted(5, name="before"), adapted(6)
     seen = []
-    evaluate = lambda model: (seen.append(tiny.weights(merged(model))), answers(np.arange(4)))[1]
+
+    def evaluate(model):
+        return (seen.append(tiny.weights(merged(model))), answers(np.arange(4)))[1]
+
     sweep(old, new, evaluate, (0, 0.4, 1))
     for alpha, found in zip((0, 0.4, 1), seen):
         assert (
@@ -101,11 +114,14 @@ def test_a_sweep_writes_every_point_into_one_model():
 
 def test_a_sweep_allocates_no_weights_for_each_point():
     old, new = nn.Linear(1000, 1000), nn.Linear(1000, 1000)
-    known = lambda: {
-        one.data_ptr()
-        for one in gc.get_objects()
-        if type(one) in (torch.Tensor, nn.Parameter) and one.numel() >= 1_000_000
-    }
+
+    def known():
+        return {
+            one.data_ptr()
+            for one in gc.get_objects()
+            if type(one) in (torch.Tensor, nn.Parameter) and one.numel() >= 1_000_000
+        }
+
     before, sets = known(), []
 
     def evaluate(model):
@@ -139,7 +155,9 @@ def test_flips_are_counted_on_the_examples_of_old_answers():
 
 
 def test_sweeps_that_make_no_sense_are_refused():
-    evaluate = lambda model: answers([0, 1])
+    def evaluate(model):
+        return answers([0, 1])
+
     for alphas, match in (
         ((), "at least one"),
         ((0.5, 0.5), "different numbers"),
@@ -292,7 +310,9 @@ def test_evaluation_may_move_the_working_model():
 
 
 def test_batches_for_statistics_go_to_the_models_device():
-    """The batches lie in main memory; a parameter on the meta device stands for a model on a GPU."""
+    """The batches lie in main memory; a parameter on the meta device stands for a model on a
+    GPU.
+    """
 
     class Elsewhere(nn.Module):
         """Notes where its inputs are."""
@@ -313,7 +333,10 @@ def test_batches_for_statistics_go_to_the_models_device():
 def test_a_sweep_takes_a_rule():
     old, new = pair()
     seen = []
-    evaluate = lambda model: (seen.append(tiny.weights(model)), answers([0, 1]))[1]
+
+    def evaluate(model):
+        return (seen.append(tiny.weights(model)), answers([0, 1]))[1]
+
     sweep(old, new, evaluate, (0, 0.4, 1), rule="linear")
     assert tiny.same(seen[1], interpolate(old, new, 0.4))
     with pytest.raises(ValueError, match="no rule 'nearest'"):

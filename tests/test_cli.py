@@ -22,7 +22,9 @@ WORDS = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Files of 1,000 answers with 25 negative and 80 positive flips, of 20 answers, of scores, and one with both columns."""
+    """Files of 1,000 answers with 25 negative and 80 positive flips, of 20 answers, of scores,
+    and one with both columns.
+    """
     path = tmp_path_factory.mktemp("files")
     draw = np.random.default_rng(0)
     label = draw.choice(["a", "b", "c"], 1000)
@@ -35,9 +37,19 @@ def folder(tmp_path_factory):
     }
     third = sides["new"].replace(prediction=old)
     mixed = sides["new"].select(sides["new"].id[draw.permutation(1000)])
-    for name, side in (*sides.items(), ("third", third), ("mixed", mixed), ("few_old", sides["old"].select(sides["old"].id[:20])),
-                       ("few_new", sides["new"].select(sides["new"].id[20:40]).replace(id=np.arange(20), label=label[:20], prediction=label[:20])),
-                       ("part", sides["new"].select(sides["new"].id[5:]))):  # fmt: skip
+    for name, side in (
+        *sides.items(),
+        ("third", third),
+        ("mixed", mixed),
+        ("few_old", sides["old"].select(sides["old"].id[:20])),
+        (
+            "few_new",
+            sides["new"]
+            .select(sides["new"].id[20:40])
+            .replace(id=np.arange(20), label=label[:20], prediction=label[:20]),
+        ),
+        ("part", sides["new"].select(sides["new"].id[5:])),
+    ):
         side.save(path / f"{name}.csv")
     sides["old"].save(path / "old.parquet")
     scores = draw.random(300)
@@ -66,7 +78,9 @@ def process(folder, *arguments):
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """The command within this process, which takes a tenth of the time; what a process would have returned."""
+    """The command within this process, which takes a tenth of the time; what a process would
+    have returned.
+    """
 
     def run_here(folder, *arguments):
         monkeypatch.chdir(folder)
@@ -92,7 +106,7 @@ def fails(done, *parts):
     return done
 
 
-# --- what it prints --------------------------------------------------------------------------------------------------
+# --- what it prints -------------------------------------------------------------------------------
 
 
 def test_the_report(folder):
@@ -250,7 +264,7 @@ def both_wrong_different(folder):
     return int((~old.correct & ~new.correct & (old.prediction != new.prediction)).sum())
 
 
-# --- the gate --------------------------------------------------------------------------------------------------------
+# --- the gate -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -266,10 +280,24 @@ def test_exit_statuses_of_a_process(folder, options, status):
     )
 
 
-@pytest.mark.parametrize("options, status", [
-    ([], 0), (["--max-nfr", "4%"], 0), (["--max-nfr", "1%"], 1), (["--max-nfr", "0.04"], 0), (["--max-nfr", "3%"], 3), (["--max-nfr-observed", "3%"], 0), (["--max-nfr-observed", "2%"], 1),
-    (["--min-accuracy-gain", "0"], 0), (["--min-accuracy-gain", "-0.5%"], 0), (["--min-accuracy-gain", "10%"], 1), (["--policy", "policy.toml"], 0),
-    (["--policy", "policy.toml", "--max-nfr", "1%"], 1), (["--tolerance", "5%"], 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, status",
+    [
+        ([], 0),
+        (["--max-nfr", "4%"], 0),
+        (["--max-nfr", "1%"], 1),
+        (["--max-nfr", "0.04"], 0),
+        (["--max-nfr", "3%"], 3),
+        (["--max-nfr-observed", "3%"], 0),
+        (["--max-nfr-observed", "2%"], 1),
+        (["--min-accuracy-gain", "0"], 0),
+        (["--min-accuracy-gain", "-0.5%"], 0),
+        (["--min-accuracy-gain", "10%"], 1),
+        (["--policy", "policy.toml"], 0),
+        (["--policy", "policy.toml", "--max-nfr", "1%"], 1),
+        (["--tolerance", "5%"], 0),
+    ],
+)
 def test_exit_statuses(run, folder, options, status):
     assert run(folder, "compare", "old.csv", "new.csv", "--quiet", *options).returncode == status
 
@@ -289,23 +317,42 @@ def test_tolerance_moves_the_verdict(run, folder):
     )
 
 
-# --- what is wrong ---------------------------------------------------------------------------------------------------
+# --- what is wrong --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments, part", [
-    (["old.csv"], "--old, --new and --label"), (["old.csv", "no.csv"], "no.csv"), (["old.csv", "."], "."), ([], "Missing argument"),
-    (["old.csv", "new.csv", "--max-nfr", "1"], "could mean 1 % or 100 %"), (["old.csv", "new.csv", "--tolerance", "1"], "tolerance = 1 could mean"),
-    (["old.csv", "new.csv", "--max-nrf", "1%"], "--max-nfr"), (["old.csv", "new.csv", "--slice", "intend"], "intent"),
-    (["old.csv", "new.csv", "--on-missing", "skip"], "drop"), (["old.csv", "new.csv", "--policy", "no.toml"], "no.toml"),
-    (["old.csv", "new.csv", "--policy", "old.csv"], "old.csv"), (["old.csv", "new.csv", "--rename", "x"], "FIELD=COLUMN"),
-    (["old.csv", "new.csv", "--rename", "id=a", "--rename", "id=b"], "id twice"), (["old.csv", "new.csv", "--json", "--markdown"], "exclude each other"),
-    (["old.csv", "new.csv", "--html", "no/such/report.html"], "no/such/report.html"), (["old.csv", "new.csv", "--html", "."], "."),
-    (["old.csv", "new.csv", "--limit", "-1"], "--limit"), (["old.csv", "new.csv", "--picture", "a.png"], "three or more"),
-    (["old.csv", "new.csv", "--old", "v1"], "there are two"), (["both.csv", "--old", "v1", "--new", "v3", "--label", "y"], "v3"),
-    (["both.csv", "--old", "v1", "--new", "v2", "--label", "y", "--on-missing", "drop"], "are for two files"),
-    (["old.csv", "new.csv", "third.csv", "--old", "x"], "--old goes with one file"), (["old.csv", "new.csv", "third.csv", "--slice", "x"], "no further column 'x'"),
-    (["old.csv", "new.csv", "third.csv", "--picture", "a.doc"], "must end in .png"), (["few_old.csv", "old_scores.csv", "--on-missing", "drop"], "prediction"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, part",
+    [
+        (["old.csv"], "--old, --new and --label"),
+        (["old.csv", "no.csv"], "no.csv"),
+        (["old.csv", "."], "."),
+        ([], "Missing argument"),
+        (["old.csv", "new.csv", "--max-nfr", "1"], "could mean 1 % or 100 %"),
+        (["old.csv", "new.csv", "--tolerance", "1"], "tolerance = 1 could mean"),
+        (["old.csv", "new.csv", "--max-nrf", "1%"], "--max-nfr"),
+        (["old.csv", "new.csv", "--slice", "intend"], "intent"),
+        (["old.csv", "new.csv", "--on-missing", "skip"], "drop"),
+        (["old.csv", "new.csv", "--policy", "no.toml"], "no.toml"),
+        (["old.csv", "new.csv", "--policy", "old.csv"], "old.csv"),
+        (["old.csv", "new.csv", "--rename", "x"], "FIELD=COLUMN"),
+        (["old.csv", "new.csv", "--rename", "id=a", "--rename", "id=b"], "id twice"),
+        (["old.csv", "new.csv", "--json", "--markdown"], "exclude each other"),
+        (["old.csv", "new.csv", "--html", "no/such/report.html"], "no/such/report.html"),
+        (["old.csv", "new.csv", "--html", "."], "."),
+        (["old.csv", "new.csv", "--limit", "-1"], "--limit"),
+        (["old.csv", "new.csv", "--picture", "a.png"], "three or more"),
+        (["old.csv", "new.csv", "--old", "v1"], "there are two"),
+        (["both.csv", "--old", "v1", "--new", "v3", "--label", "y"], "v3"),
+        (
+            ["both.csv", "--old", "v1", "--new", "v2", "--label", "y", "--on-missing", "drop"],
+            "are for two files",
+        ),
+        (["old.csv", "new.csv", "third.csv", "--old", "x"], "--old goes with one file"),
+        (["old.csv", "new.csv", "third.csv", "--slice", "x"], "no further column 'x'"),
+        (["old.csv", "new.csv", "third.csv", "--picture", "a.doc"], "must end in .png"),
+        (["few_old.csv", "old_scores.csv", "--on-missing", "drop"], "prediction"),
+    ],
+)
 def test_errors_are_one_line(run, folder, arguments, part):
     fails(run(folder, "compare", *arguments), part)
 
@@ -333,8 +380,19 @@ def test_unknown_commands(run, folder):
     assert run(folder, "compare", "--help").returncode == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00\x01\x02", b"PAR1 and no more", b"id,label\n1,2\n", b"id,label,prediction\n1,a,a,a\n", b"\xff\xfe\x00i", b"id,label,prediction\na,x,x\na,x,x\n",
-                                     "id,label,prediction\nä,x,x\n".encode("latin-1")])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00\x01\x02",
+        b"PAR1 and no more",
+        b"id,label\n1,2\n",
+        b"id,label,prediction\n1,a,a,a\n",
+        b"\xff\xfe\x00i",
+        b"id,label,prediction\na,x,x\na,x,x\n",
+        "id,label,prediction\nä,x,x\n".encode("latin-1"),
+    ],
+)
 def test_bad_files_name_themselves(run, folder, tmp_path, content):
     (tmp_path / "bad.csv").write_bytes(content)
     fails(run(folder, "compare", "old.csv", str(tmp_path / "bad.csv")), "bad.csv")
@@ -379,7 +437,10 @@ def test_a_reader_that_has_seen_enough(folder):
         text=True,
     )
     assert done.stdout == '{\n  "' and done.stderr == "status 1\n"
-    closed = f"import os, sys; sys.argv[1:] = ['compare', 'old.csv', 'new.csv', '--json']; r, w = os.pipe(); os.close(r); os.dup2(w, 1); from compatkit.cli import main; main()"
+    closed = (
+        "import os, sys; sys.argv[1:] = ['compare', 'old.csv', 'new.csv', '--json']; r, w = "
+        "os.pipe(); os.close(r); os.dup2(w, 1); from compatkit.cli import main; main()"
+    )
     done = subprocess.run(
         [sys.executable, "-c", closed], cwd=folder, capture_output=True, text=True
     )
@@ -393,10 +454,17 @@ def test_an_interrupt_is_quiet(folder, monkeypatch, capsys):
     assert left.value.code == 130 and capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("error, line", [
-    (KeyError("x"), "error: KeyError: 'x'\n"), (MemoryError(), "error: the files do not fit into memory\n"), (ValueError("a\nb"), "error: a\\nb\n"),
-    (OSError(28, "No space left on device"), "error: No space left on device\n"), (PermissionError(13, "Permission denied", "f.csv"), "error: Permission denied: f.csv\n"),
-    (FileNotFoundError("there is no file f"), "error: there is no file f\n")])  # fmt: skip
+@pytest.mark.parametrize(
+    "error, line",
+    [
+        (KeyError("x"), "error: KeyError: 'x'\n"),
+        (MemoryError(), "error: the files do not fit into memory\n"),
+        (ValueError("a\nb"), "error: a\\nb\n"),
+        (OSError(28, "No space left on device"), "error: No space left on device\n"),
+        (PermissionError(13, "Permission denied", "f.csv"), "error: Permission denied: f.csv\n"),
+        (FileNotFoundError("there is no file f"), "error: there is no file f\n"),
+    ],
+)
 def test_no_error_ends_with_1(error, line, monkeypatch, capsys):
     def broken(*_, **__):
         raise error
@@ -407,11 +475,18 @@ def test_no_error_ends_with_1(error, line, monkeypatch, capsys):
     assert left.value.code == 2 and capsys.readouterr().err == line
 
 
-# --- surroundings ----------------------------------------------------------------------------------------------------
+# --- surroundings ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("environment", [{"LANG": "C", "LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"PYTHONIOENCODING": "ascii"},
-                                         {"PYTHONIOENCODING": "latin-1"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"LANG": "C", "LC_ALL": "C"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1"},
+    ],
+)
 def test_terminals_without_utf8(folder, tmp_path, environment):
     for name in ("old", "new"):
         text = (folder / f"{name}.csv").read_text().replace('"a"', '"京"')
@@ -473,7 +548,10 @@ def test_many_versions(run, folder, tmp_path):
 
 
 def test_starting_loads_nothing_heavy(folder):
-    heavy = "[name for name in ('torch', 'rich', 'pandas', 'scipy', 'matplotlib', 'jinja2', 'polars', 'pyarrow', 'sklearn') if name in sys.modules]"
+    heavy = (
+        "[name for name in ('torch', 'rich', 'pandas', 'scipy', 'matplotlib', 'jinja2', "
+        "'polars', 'pyarrow', 'sklearn') if name in sys.modules]"
+    )
     done = subprocess.run(
         [sys.executable, "-c", f"import sys, compatkit.cli; print({heavy})"],
         cwd=folder,
@@ -484,8 +562,15 @@ def test_starting_loads_nothing_heavy(folder):
 
 
 def test_comparing_loads_only_what_it_needs(folder):
-    heavy = "[name for name in ('torch', 'rich', 'pandas', 'scipy.stats', 'scipy.optimize', 'matplotlib', 'jinja2', 'sklearn') if name in sys.modules]"
-    code = f"import sys, atexit; from compatkit.cli import main; atexit.register(lambda: print({heavy}, file=sys.stderr)); main(['compare', 'old.csv', 'new.csv', '--slice', 'intent'])"
+    heavy = (
+        "[name for name in ('torch', 'rich', 'pandas', 'scipy.stats', 'scipy.optimize', "
+        "'matplotlib', 'jinja2', 'sklearn') if name in sys.modules]"
+    )
+    code = (
+        "import sys, atexit; from compatkit.cli import main; atexit.register(lambda: "
+        f"print({heavy}, file=sys.stderr)); main(['compare', 'old.csv', 'new.csv', '--slice', "
+        "'intent'])"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True
@@ -494,7 +579,7 @@ def test_comparing_loads_only_what_it_needs(folder):
     )
 
 
-# --- functions -------------------------------------------------------------------------------------------------------
+# --- functions ------------------------------------------------------------------------------------
 
 
 def test_encodable():
@@ -519,8 +604,23 @@ def test_interpolate_writes_a_model_that_loads_in_plain_transformers(tmp_path):
     for seed, name in enumerate(("old", "new")):
         tiny.model(seed).save_pretrained(tmp_path / name)
         tiny.tokenizer().save_pretrained(tmp_path / name)
-    done = subprocess.run([sys.executable, "-m", "compatkit.cli", "interpolate", "old", "new", "--alpha", "0.4", "--out", "between"],
-                          cwd=tmp_path, capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "compatkit.cli",
+            "interpolate",
+            "old",
+            "new",
+            "--alpha",
+            "0.4",
+            "--out",
+            "between",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0 and "0.4 of the old model" in done.stdout and not done.stderr
     old, new, between = (
         AutoModelForSequenceClassification.from_pretrained(tmp_path / name).state_dict()
@@ -529,12 +629,27 @@ def test_interpolate_writes_a_model_that_loads_in_plain_transformers(tmp_path):
     assert all(
         torch.allclose(between[name], 0.4 * old[name] + 0.6 * new[name], atol=1e-6) for name in new
     )
-    again = subprocess.run([sys.executable, "-m", "compatkit.cli", "interpolate", "old", "new", "--alpha", "0.4", "--out", "between"],
-                           cwd=tmp_path, capture_output=True, text=True)  # fmt: skip
+    again = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "compatkit.cli",
+            "interpolate",
+            "old",
+            "new",
+            "--alpha",
+            "0.4",
+            "--out",
+            "between",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert again.returncode == 2 and again.stderr.count("\n") == 1 and "between" in again.stderr
 
 
-# --- nothing is destroyed --------------------------------------------------------------------------------------------
+# --- nothing is destroyed -------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -570,9 +685,16 @@ def test_labels_that_are_no_class_certify_nothing(run, decidable, change):
     assert not (decidable / "out.csv").exists()
 
 
-@pytest.mark.parametrize("written", [
-    ["--out", "new.csv"], ["--out", "labelled.csv"], ["--out", "out.csv", "--rule", "labelled.csv"],
-    ["--out", "out.csv", "--rule", "out.csv"], ["--out", "precious.csv"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "written",
+    [
+        ["--out", "new.csv"],
+        ["--out", "labelled.csv"],
+        ["--out", "out.csv", "--rule", "labelled.csv"],
+        ["--out", "out.csv", "--rule", "out.csv"],
+        ["--out", "precious.csv"],
+    ],
+)
 def test_decide_destroys_nothing(run, decidable, written):
     (decidable / "precious.csv").write_text("id,notes\n")
     before = {path.name: path.read_bytes() for path in decidable.iterdir()}
@@ -593,9 +715,15 @@ def test_no_rule_is_kept_when_deciding_fails(run, decidable):
     assert not (decidable / "rule.json").exists() and not (decidable / "out.csv").exists()
 
 
-@pytest.mark.parametrize("written", [
-    ["--html", "policy.toml", "--policy", "policy.toml"], ["--html", "old.csv"], ["--flips", "new.csv"],
-    ["--html", "a.html", "--flips", "a.html"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "written",
+    [
+        ["--html", "policy.toml", "--policy", "policy.toml"],
+        ["--html", "old.csv"],
+        ["--flips", "new.csv"],
+        ["--html", "a.html", "--flips", "a.html"],
+    ],
+)
 def test_compare_destroys_nothing(run, folder, written):
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     fails(run(folder, "compare", "old.csv", "new.csv", *written))
@@ -628,11 +756,13 @@ def test_a_failed_comparison_keeps_the_last_report(run, folder, tmp_path, monkey
     ]
 
 
-# --- what else was asked for -----------------------------------------------------------------------------------------
+# --- what else was asked for ----------------------------------------------------------------------
 
 
 def test_decide_says_when_it_made_things_worse(run, decidable):
-    """The new model is right nearly always and sure only where it is wrong: the price has to be high, and costs accuracy."""
+    """The new model is right nearly always and sure only where it is wrong: the price has to be
+    high, and costs accuracy.
+    """
     names, draw = np.array(["cat", "dog", "owl"]), np.random.default_rng(1)
     label = draw.integers(0, 3, 2000)
     old = np.where(np.arange(2000) % 5 == 0, (label + 1) % 3, label)
@@ -667,8 +797,11 @@ def test_version_and_flips_and_confidence(run, folder, tmp_path):
     )
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     found = json.loads(done.stdout)
-    assert sum(row["quadrant"] == "negative" for row in rows) == 25 == len([
-        row for row in found["flips"] if row["quadrant"] == "negative"])  # fmt: skip
+    assert (
+        sum(row["quadrant"] == "negative" for row in rows)
+        == 25
+        == len([row for row in found["flips"] if row["quadrant"] == "negative"])
+    )
     assert found["confidence"] == 0.99 and found["changes"][0]["n"] >= 1
 
 

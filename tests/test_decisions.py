@@ -1,4 +1,6 @@
-"""The rule against loops over examples, its curve, what is fitted, and what the certificate promises, checked by simulation."""
+"""The rule against loops over examples, its curve, what is fitted, and what the certificate
+promises, checked by simulation.
+"""
 
 import json
 import subprocess
@@ -32,7 +34,7 @@ from compatkit.ensembles import mix
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions, log_probability, over_classes, softmax
 
-# --- the rule ----------------------------------------------------------------------------------------------------------
+# --- the rule -------------------------------------------------------------------------------------
 
 
 def naive(old_answer, probabilities, price):
@@ -179,7 +181,7 @@ def test_bad_posteriors_are_refused():
         keep_old(Predictions(new.id, new.label), new, 1)
 
 
-# --- the curve ---------------------------------------------------------------------------------------------------------
+# --- the curve ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -288,7 +290,7 @@ def test_bad_arrays_are_refused(label, old, logits, complaint):
         PriceCurve.of(label, old, logits)
 
 
-# --- what is fitted ----------------------------------------------------------------------------------------------------
+# --- what is fitted -------------------------------------------------------------------------------
 
 
 def sampled(n, seed, power=1.0, names=False):
@@ -419,11 +421,13 @@ def test_bad_fitted_numbers_are_refused(make, complaint):
         make()
 
 
-# --- the certificate ---------------------------------------------------------------------------------------------------
+# --- the certificate ------------------------------------------------------------------------------
 
 
 def right_old(gains, extra=0):
-    """Two classes; an old model that is always right, and a new one that flips with these log ratios (0: does not); `extra` are old errors mended."""
+    """Two classes; an old model that is always right, and a new one that flips with these log
+    ratios (0: does not); `extra` are old errors mended.
+    """
     gains = np.asarray(gains, dtype=np.float64)
     n = len(gains) + extra
     label = np.r_[np.zeros(len(gains), int), np.ones(extra, int)]
@@ -736,7 +740,7 @@ def test_a_choice_shows_itself_and_escapes_names():
     )
 
 
-# --- other dials -------------------------------------------------------------------------------------------------------
+# --- other dials ----------------------------------------------------------------------------------
 
 
 def dial(old, counts, n):
@@ -794,7 +798,10 @@ def test_bad_dials_are_refused():
 
 
 def test_the_room_loads_nothing_heavy():
-    heavy = "[name for name in ('torch', 'transformers', 'datasets', 'pandas', 'sklearn', 'matplotlib', 'scipy', 'pyarrow') if name in sys.modules]"
+    heavy = (
+        "[name for name in ('torch', 'transformers', 'datasets', 'pandas', 'sklearn', "
+        "'matplotlib', 'scipy', 'pyarrow') if name in sys.modules]"
+    )
     done = subprocess.run(
         [sys.executable, "-c", f"import sys, compatkit.decisions; print({heavy})"],
         capture_output=True,

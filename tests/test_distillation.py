@@ -1,4 +1,6 @@
-"""The treatments that distil: their formulas by hand, which examples are pulled and how hard, old models with fewer classes, the wiring."""
+"""The treatments that distil: their formulas by hand, which examples are pulled and how hard,
+old models with fewer classes, the wiring.
+"""
 
 import math
 
@@ -8,7 +10,6 @@ import tiny
 import torch
 from torch.nn import functional as F
 
-from compatkit.training.tasks import load_task
 from compatkit.distillation import (
     DynamicDistillation,
     FocalDistillation,
@@ -22,7 +23,8 @@ from compatkit.distillation import (
 )
 from compatkit.experiments.recipes import architectures
 from compatkit.experiments.trainings import train_once
-from compatkit.training.loop import fine_tune, predict, Treatment
+from compatkit.training.loop import Treatment, fine_tune, predict
+from compatkit.training.tasks import load_task
 
 LOGITS = torch.tensor([[0.2, 1.0, -0.4], [1.5, -0.3, 0.1], [0.0, 0.3, 0.9], [-1.0, 0.4, 0.4]])
 OLD = torch.tensor([[1.2, 0.1, -1.0], [0.3, 0.2, -2.0], [2.0, -1.0, 1.0], [0.5, -0.5, 3.0]])
@@ -37,7 +39,9 @@ def softmax(row, temperature=1.0):
 
 
 def by_hand(logits, label, old, weight=1.0, temperature=1.0):
-    """Cross-entropy + λ·KL(p_o at T ‖ p_n at T) where p_o(y) > p_n(y) at T = 1, a mean over all examples."""
+    """Cross-entropy + λ·KL(p_o at T ‖ p_n at T) where p_o(y) > p_n(y) at T = 1, a mean over all
+    examples.
+    """
     total = 0.0
     for z, y, z_old in zip(logits, label.tolist(), old):
         total -= math.log(softmax(z)[y])
@@ -95,9 +99,12 @@ def test_the_choice_is_made_at_temperature_1():
         torch.tensor([[0.0, 0.0, -30.0]]),
         torch.tensor([0]),
     )
-    ahead = lambda temperature: bool(
-        (first / temperature).softmax(1)[0, 0] > (second / temperature).softmax(1)[0, 0]
-    )
+
+    def ahead(temperature):
+        return bool(
+            (first / temperature).softmax(1)[0, 0] > (second / temperature).softmax(1)[0, 0]
+        )
+
     assert ahead(1.0) and not ahead(4.0)
     treatment = DynamicDistillation(1.0, 4.0)
     assert (extra_gradient(treatment, second, label, first) != 0).any()
@@ -107,7 +114,10 @@ def test_the_choice_is_made_at_temperature_1():
 def test_temperature_decides_alone_how_it_is_pulled():
     new, old = torch.tensor([[3.0, 0.0, 0.0, 2.9]]), torch.tensor([[2.0, -5.0, 0.0, -5.0]])
     label = torch.tensor([0])
-    at = lambda model, temperature: float((model / temperature).softmax(1)[0, 0])
+
+    def at(model, temperature):
+        return float((model / temperature).softmax(1)[0, 0])
+
     assert at(old, 1.0) > at(new, 1.0)
     for temperature in (0.5, 1.0, 2.0):
         added = extra_gradient(DynamicDistillation(1.0, temperature), new, label, old)
@@ -133,7 +143,7 @@ def test_the_weight_scales_what_is_added():
     assert torch.equal(zero.loss(LOGITS, LABEL, OLD), Treatment().loss(LOGITS, LABEL))
 
 
-# --- fewer old classes -----------------------------------------------------------------------------------------------
+# --- fewer old classes ----------------------------------------------------------------------------
 
 
 def test_permuted_columns_are_the_same_model():
@@ -175,7 +185,7 @@ def test_labels_find_their_old_column():
     assert old_label(torch.tensor([0, 1]), (5, 0), 2).tolist() == [1, -1]
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,7 +228,7 @@ def test_settings_that_make_no_sense_are_refused(settings, named):
         DynamicDistillation(**settings)
 
 
-# --- numbers ---------------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------
 
 
 def test_large_logits_do_not_overflow():
@@ -247,7 +257,7 @@ def test_the_record_says_what_was_chosen():
     assert DynamicDistillation.needs_old_logits and np.isscalar(found["weight"])
 
 
-# --- Positive-Congruent Training -------------------------------------------------------------------------------------
+# --- Positive-Congruent Training ------------------------------------------------------------------
 
 FILTERED = [
     NaiveReweighting(0.7),
@@ -257,7 +267,12 @@ FILTERED = [
     LogitDifferenceInhibition(0.7),
     LogitDifferenceInhibition(0.7, top=2),
 ]
-named_by_settings = lambda one: "-".join(str(value) for value in one.configuration().values())
+
+
+def named_by_settings(one):
+    return "-".join(str(value) for value in one.configuration().values())
+
+
 named = pytest.mark.parametrize("treatment", FILTERED, ids=named_by_settings)
 
 
@@ -309,7 +324,8 @@ def test_the_loss_is_equation_5(treatment):
 
 
 def test_a_filter_multiplies_its_own_example():
-    # two examples: the old model has the first right, and only the second is far away; a filter of shape (N, 1) would give each the mean
+    # two examples: the old model has the first right, and only the second is far away; a filter of
+    # shape (N, 1) would give each the mean
     old, logits = torch.tensor([[5.0, 0.0], [5.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 5.0]])
     label = torch.tensor([0, 1])
     assert old_right(old, label).tolist() == [True, False]
@@ -336,7 +352,8 @@ def test_beta_moves_only_what_the_old_model_has_right(distance):
 
 
 def test_alpha_1_beta_0_is_ordinary_distillation():
-    # Hinton et al. 2015: T² · KL of softened probabilities; its gradient for large T is that of matching logits, over C
+    # Hinton et al. 2015: T² · KL of softened probabilities; its gradient for large T is that of
+    # matching logits, over C
     hinton = F.cross_entropy(LOGITS, LABEL) + 9 * F.kl_div(
         (LOGITS / 3).log_softmax(1), (OLD / 3).softmax(1), reduction="batchmean"
     )
@@ -523,7 +540,7 @@ def test_old_logits_that_do_not_fit_are_refused(treatment):
         treatment.loss(LOGITS, LABEL, OLD.index_fill(0, torch.tensor([1]), math.nan))
 
 
-# --- the wiring, through the Trainer ---------------------------------------------------------------------------------
+# --- the wiring, through the Trainer --------------------------------------------------------------
 
 
 def after_training(treatment, old=None, seed=0):
@@ -663,15 +680,21 @@ def test_a_students_reference_is_the_mean_of_its_ensemble():
     assert not np.array_equal(student.predictions("test").logits, single.predictions("test").logits)
 
 
-# --- the record and the recipes --------------------------------------------------------------------------------------
+# --- the record and the recipes -------------------------------------------------------------------
 
 
 def test_records_say_what_was_chosen():
     found = FocalDistillation("kl", 1.0, 2.0, 50.0, 0.5, old_classes=[1, 0]).configuration()
     assert found == {
-        "name": "FocalDistillation", "weight": 0.5, "old_classes": (1, 0), "distance": "kl", "over_classes": "sum",
-        "alpha": 1.0, "beta": 2.0, "temperature": 50.0,
-    }  # fmt: skip
+        "name": "FocalDistillation",
+        "weight": 0.5,
+        "old_classes": (1, 0),
+        "distance": "kl",
+        "over_classes": "sum",
+        "alpha": 1.0,
+        "beta": 2.0,
+        "temperature": 50.0,
+    }
     assert LogitDifferenceInhibition(top=3).configuration() == {
         "name": "LogitDifferenceInhibition",
         "weight": 1.0,

@@ -315,7 +315,10 @@ def test_choose_weight_needs_pairs():
 
 
 def test_importing_needs_no_heavy_library():
-    code = "import sys, compatkit.ensembles; print([m for m in ('torch', 'scipy', 'pandas', 'pyarrow', 'matplotlib') if m in sys.modules])"
+    code = (
+        "import sys, compatkit.ensembles; print([m for m in ('torch', 'scipy', 'pandas', "
+        "'pyarrow', 'matplotlib') if m in sys.modules])"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -324,7 +327,8 @@ def test_importing_needs_no_heavy_library():
     )
 
 
-# -- the most central member, uncertainty, and the size of an ensemble ------------------------------
+# -- the most central member, uncertainty, and the size of an ensemble
+# ------------------------------
 
 
 @pytest.mark.parametrize("count", range(1, 17))
@@ -356,7 +360,10 @@ def test_the_central_member_by_logits_is_not_misled_by_scale():
 def test_uncertainty_is_that_of_a_naive_sum(classes):
     members = models(6, seed=3, classes=classes)
     probabilities = np.array([softmax(m.logits) for m in members])
-    entropy = lambda p: -(p * np.log(p)).sum(axis=-1)
+
+    def entropy(p):
+        return -(p * np.log(p)).sum(axis=-1)
+
     whole = entropy(probabilities.mean(axis=0))
     assert np.allclose(uncertainty(members), whole)
     divergence = (

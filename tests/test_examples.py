@@ -1,4 +1,6 @@
-"""The example files: what they hold, what the README and the notebook say of them, and the rule that made them."""
+"""The example files: what they hold, what the README and the notebook say of them, and the rule
+that made them.
+"""
 
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path

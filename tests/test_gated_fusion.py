@@ -1,4 +1,6 @@
-"""Gated fusion: the formula at its limits, models that come back as they were saved, the last epoch as a run, and the cache."""
+"""Gated fusion: the formula at its limits, models that come back as they were saved, the last
+epoch as a run, and the cache.
+"""
 
 import hashlib
 import json
@@ -19,15 +21,21 @@ from notebook_cells import refusals
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from transformers import (
-    BertConfig, BertForSequenceClassification, ElectraConfig, ElectraForSequenceClassification, ResNetConfig, ResNetForImageClassification,
-    RobertaConfig, RobertaForSequenceClassification,
-)  # fmt: skip
+    BertConfig,
+    BertForSequenceClassification,
+    ElectraConfig,
+    ElectraForSequenceClassification,
+    ResNetConfig,
+    ResNetForImageClassification,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
 
-from compatkit.training.tasks import example_key
-from compatkit.gated_fusion import fuse, Gate, GatedFusion, LearnGate, OldLogitsCache
-from compatkit.training.models import last_linear
 from compatkit.experiments.published import machine_paths
+from compatkit.gated_fusion import Gate, GatedFusion, LearnGate, OldLogitsCache, fuse
 from compatkit.training.loop import fine_tune
+from compatkit.training.models import last_linear
+from compatkit.training.tasks import example_key
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = {0: "apple", 1: "pear", 2: "plum"}
@@ -81,7 +89,7 @@ def with_gate(fusion, bias):
 each_family = pytest.mark.parametrize("family", FAMILIES)
 
 
-# --- the formula -----------------------------------------------------------------------------------------------------
+# --- the formula ----------------------------------------------------------------------------------
 
 
 def test_fuse_is_equation_3():
@@ -190,7 +198,7 @@ def test_bfloat16_logits_are_fused_in_float32():
     )
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,7 +239,7 @@ def test_a_model_without_an_ordinary_head_is_refused():
         GatedFusion.from_model(model)
 
 
-# --- saved and loaded ------------------------------------------------------------------------------------------------
+# --- saved and loaded -----------------------------------------------------------------------------
 
 
 @each_family
@@ -329,7 +337,7 @@ def test_code_beside_a_fusion_is_never_run(tmp_path):
     )
 
 
-# --- the treatment ---------------------------------------------------------------------------------------------------
+# --- the treatment --------------------------------------------------------------------------------
 
 
 def test_the_coin_is_the_same_everywhere_and_fair():
@@ -399,7 +407,8 @@ def test_without_its_gate_it_is_plain_training():
 
 
 def test_the_gate_learns_whom_to_trust():
-    # an old model that is right where the embedding begins with a positive number, a new one that is right elsewhere
+    # an old model that is right where the embedding begins with a positive number, a new one that
+    # is right elsewhere
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     embedding, label = (
@@ -423,7 +432,7 @@ def test_the_gate_learns_whom_to_trust():
     assert (fuse(old, new, values, 1.0).argmax(1) == label).float().mean() > 0.9
 
 
-# --- the cache -------------------------------------------------------------------------------------------------------
+# --- the cache ------------------------------------------------------------------------------------
 
 
 def key(number):
@@ -447,7 +456,9 @@ def filled(count=300, width=12, seed=0, classes=3, **options):
 
 
 def nearest_by_hand(kept, asked):
-    """The smallest Euclidean distance to a kept vector, in double precision, (M,), and all distances (M, N)."""
+    """The smallest Euclidean distance to a kept vector, in double precision, (M,), and all
+    distances (M, N).
+    """
     distances = np.linalg.norm(
         asked[:, None].astype(np.float64) - kept[None].astype(np.float64), axis=2
     )
@@ -478,7 +489,8 @@ def test_duplicates_and_ties_give_one_of_the_nearest():
 
 
 def test_neighbours_are_found_far_from_the_origin():
-    # vectors of a trained encoder lie close together and far out: what they share must not drown what tells them apart
+    # vectors of a trained encoder lie close together and far out: what they share must not drown
+    # what tells them apart
     cache, kept, _ = filled(400, width=64, offset=20.0, scale=0.05)
     cache.logits = torch.arange(400.0)[:, None]
     asked = (np.random.default_rng(5).normal(size=(100, 64)) * 0.05 + 20).astype(np.float32)
@@ -631,7 +643,7 @@ def test_an_empty_cache_says_so():
         OldLogitsCache().lookup(keys(1), ROW)
 
 
-# --- the notebook ----------------------------------------------------------------------------------------------------
+# --- the notebook ---------------------------------------------------------------------------------
 
 
 NOTEBOOK = ROOT / "nbs" / "gated_fusion.ipynb"
@@ -794,8 +806,25 @@ def test_wrong_parameters_are_all_named_with_the_valid_ones(refused):
     error, message = refused["wrong"]
     assert error == "ValueError"
     for part in (
-        "task = 'no_such_task'", "pydoc", "mrpc", "csv", "scale = 'huge'", "'auto', 'smoke', 'mini', 'paper'", "table = 7", "'main'", "'rates'",
-        "seeds = 0", "at least 1", "unknown parameter 'sedes'", "did you mean 'seeds'", "valid names are", "data_dir", "upgrade = 'c'", "'auto', 'a', 'b'",
-        "old_logits = 'maybe'", "'in_sample', 'out_of_fold'", "settings = -1",
-    ):  # fmt: skip
+        "task = 'no_such_task'",
+        "pydoc",
+        "mrpc",
+        "csv",
+        "scale = 'huge'",
+        "'auto', 'smoke', 'mini', 'paper'",
+        "table = 7",
+        "'main'",
+        "'rates'",
+        "seeds = 0",
+        "at least 1",
+        "unknown parameter 'sedes'",
+        "did you mean 'seeds'",
+        "valid names are",
+        "data_dir",
+        "upgrade = 'c'",
+        "'auto', 'a', 'b'",
+        "old_logits = 'maybe'",
+        "'in_sample', 'out_of_fold'",
+        "settings = -1",
+    ):
         assert part in message, part

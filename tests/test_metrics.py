@@ -307,7 +307,8 @@ def test_relative_nfr_interval_is_repeatable_and_narrows():
     assert small.interval("relative_nfr") == small.interval("relative_nfr")
     ends = [c.interval("relative_nfr") for c in (small, large)]
     assert ends[0][0] < ends[1][0] < large.relative_nfr < ends[1][1] < ends[0][1]
-    # the delta method's standard error of log(relative NFR) with the product in the denominator held fixed
+    # the delta method's standard error of log(relative NFR) with the product in the denominator
+    # held fixed
     assert ends[1][1] - ends[1][0] == pytest.approx(
         2 * 1.96 * large.relative_nfr * sqrt(1 / 400), rel=0.25
     )
@@ -362,7 +363,10 @@ def test_smooth_flips_of_right_and_wrong_are_the_plain_rates():
 
 def test_fix_and_fault_rates_are_those_of_sets():
     label, old, untreated, treated = np.random.default_rng(0).integers(0, 3, (4, 400))
-    flips = lambda answers: {i for i in range(400) if old[i] == label[i] != answers[i]}
+
+    def flips(answers):
+        return {i for i in range(400) if old[i] == label[i] != answers[i]}
+
     before, after = flips(untreated), flips(treated)
     assert fix_rate(label, old, untreated, treated) == len(before - after) / len(before)
     assert new_fault_rate(label, old, untreated, treated) == len(after - before) / len(before)
@@ -391,9 +395,10 @@ def test_temperature_is_the_best_of_a_grid():
     generator = np.random.default_rng(0)
     logits, label = generator.normal(size=(300, 4)) * 3, generator.integers(0, 4, 300)
     label = np.where(generator.random(300) < 0.6, logits.argmax(axis=1), label)
-    loss = lambda t: (
-        -np.mean([z[y] / t - np.log(np.exp(z / t).sum()) for z, y in zip(logits, label)])
-    )
+
+    def loss(t):
+        return -np.mean([z[y] / t - np.log(np.exp(z / t).sum()) for z, y in zip(logits, label)])
+
     grid = np.exp(np.linspace(np.log(0.3), np.log(10), 800))
     assert fit_temperature(logits, label) == pytest.approx(
         grid[np.argmin([loss(t) for t in grid])], rel=0.01
@@ -517,7 +522,10 @@ def test_scores_of_right_and_wrong_have_the_interval_of_right_and_wrong():
 
 
 def test_importing_is_light():
-    code = "import sys, compatkit.metrics; print([m for m in ('torch', 'scipy', 'pandas', 'pyarrow', 'sklearn') if m in sys.modules])"
+    code = (
+        "import sys, compatkit.metrics; print([m for m in ('torch', 'scipy', 'pandas', "
+        "'pyarrow', 'sklearn') if m in sys.modules])"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -1,4 +1,6 @@
-"""MUSCLE's loss against the formula written token by token, kept teachers, other tokenizers, and the training of the adapter."""
+"""MUSCLE's loss against the formula written token by token, kept teachers, other tokenizers, and
+the training of the adapter.
+"""
 
 import json
 from dataclasses import replace
@@ -10,6 +12,7 @@ import tiny
 import tiny_llama
 import torch
 from notebook_cells import refusals
+from tiny_llama import RECIPE
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import TrainerCallback
@@ -25,6 +28,8 @@ from compatkit.language.adapters import (
     switched_to,
     train_adapter,
 )
+from compatkit.language.models import byte_pairs, encode_examples
+from compatkit.language.tasks import Question
 from compatkit.language.teachers import (
     HiddenStates,
     KeptDistributions,
@@ -34,7 +39,6 @@ from compatkit.language.teachers import (
     model_fingerprint,
     top_tokens,
 )
-from compatkit.language.models import byte_pairs, encode_examples
 from compatkit.muscle import (
     MASKS,
     AlignedDistributions,
@@ -44,16 +48,19 @@ from compatkit.muscle import (
     compatibility_loss_from_hidden,
     train_compatibility_adapter,
 )
-from compatkit.language.tasks import Question
-from tiny_llama import RECIPE
 
 B, T, V, H = 3, 9, 23, 7
 
 
 def made_up(seed=8):
-    """Student's states and head, both teachers' logits, labels with gaps; each model is right about a part of them."""
+    """Student's states and head, both teachers' logits, labels with gaps; each model is right
+    about a part of them.
+    """
     generator = torch.Generator().manual_seed(seed)
-    draw = lambda *shape: 1.5 * torch.randn(*shape, generator=generator)
+
+    def draw(*shape):
+        return 1.5 * torch.randn(*shape, generator=generator)
+
     states, weight, bias, new, old = (
         draw(B, T, H),
         draw(V, H),
@@ -84,7 +91,10 @@ def by_the_book(logits, new, old, labels, mask="wrong", temperature=2.0, cross_e
     total, ce, count = 0, 0, 0
     for b in range(labels.shape[0]):
         places = [t for t in range(labels.shape[1] - 1) if labels[b, t + 1] != -100]
-        likelihood = lambda z, t: torch.log_softmax(z[b, t].double(), 0)[labels[b, t + 1]].detach()
+
+        def likelihood(z, t):
+            return torch.log_softmax(z[b, t].double(), 0)[labels[b, t + 1]].detach()
+
         sums = [sum(likelihood(z, t) for t in places) for z in (logits, old)]
         for t in places:
             y = labels[b, t + 1]
@@ -127,7 +137,7 @@ def any_chunks(request, monkeypatch):
     monkeypatch.setattr(muscle, "chunks", cut)
 
 
-# --- the loss --------------------------------------------------------------------------------------------------------
+# --- the loss -------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("any_chunks")
@@ -310,7 +320,7 @@ def test_no_tensor_of_tokens_times_vocabulary_is_made():
     assert tokens * words / 8 < largest.size <= 2**22 < tokens * words / 4, "a chunk, and no more"
 
 
-# --- what does not fit -----------------------------------------------------------------------------------------------
+# --- what does not fit ----------------------------------------------------------------------------
 
 
 def test_settings_that_mean_nothing_are_refused():
@@ -359,7 +369,7 @@ def test_shapes_that_do_not_fit_are_named():
         compatibility_loss_from_hidden(new[..., :20], kept(new, labels), kept(old, labels), labels)
 
 
-# --- other tokenizers ------------------------------------------------------------------------------------------------
+# --- other tokenizers -----------------------------------------------------------------------------
 
 TEXTS = [
     f"{first} and {second} are {what} naïve"
@@ -427,7 +437,10 @@ def units_by_the_book(logits, new, targets: SpanTargets, labels, mask):
         torch.log_softmax(rows, 1)[torch.arange(len(label)), label],
     )
     total = 0
-    plain = lambda teacher, n: kl_of_top(teacher, n, rows[n])
+
+    def plain(teacher, n):
+        return kl_of_top(teacher, n, rows[n])
+
     unit_of = targets.unit.tolist()
     lead = {
         n: sum(likelihood[i] for i in range(len(label)) if unit_of[i] == n).detach()
@@ -522,14 +535,16 @@ def test_rows_that_do_not_belong_together_are_refused(tmp_path):
         AlignedDistributions(part, answers, new_rows, TEXTS, old_tokenizer, new_tokenizer)
 
 
-# --- training --------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 ROWS = tiny_llama.counting(40)
 
 
 @pytest.fixture(scope="module")
 def teachers(tmp_path_factory):
-    """(old model, maker of the new one with its task adapter trained, kept distributions of both over all words)"""
+    """(old model, maker of the new one with its task adapter trained, kept distributions of both
+    over all words)
+    """
     folder = tmp_path_factory.mktemp("teachers")
     old, new = (add_adapter(tiny_llama.llama(seed), RECIPE) for seed in (0, 1))
     for model in (old, new):
@@ -777,9 +792,12 @@ def train_share(rank, folder, states):
         )
         losses = five_losses(objective, new, **SHARES)
         found[name] = {"losses": losses.tolist(), "adapter": model_fingerprint(new)}
-    train = lambda model, **options: train_compatibility_adapter(
-        model, ROWS, RECIPE, Compatibility(old), **SHARES, **options
-    )
+
+    def train(model, **options):
+        return train_compatibility_adapter(
+            model, ROWS, RECIPE, Compatibility(old), **SHARES, **options
+        )
+
     with pytest.raises(
         ValueError, match="2 processes train together .* give one folder that all of them see"
     ):
@@ -826,9 +844,12 @@ def train_sharded(rank, folder, states):
         all(isinstance(value, DTensor) for value in new.parameters())
         and base_fingerprint(new) == found["base"]
     )
-    ask = lambda model, name, **options: train_compatibility_adapter(
-        model, ROWS, RECIPE, Compatibility(old), folder=place / name, **shared, **options
-    )
+
+    def ask(model, name, **options):
+        return train_compatibility_adapter(
+            model, ROWS, RECIPE, Compatibility(old), folder=place / name, **shared, **options
+        )
+
     whole, killed, again = (loaded(1, states["new"]) for _ in range(3))
     found["best"] = ask(whole, "whole").best_epoch
     save_adapter(whole, "compatibility", place / "adapter")
@@ -840,7 +861,9 @@ def train_sharded(rank, folder, states):
 
 
 def test_a_model_sharded_over_two_processes(teachers, plain_losses, tmp_path):
-    """The same losses as in one process, a killed training goes on, and the adapter that is saved is a whole one."""
+    """The same losses as in one process, a killed training goes on, and the adapter that is
+    saved is a whole one.
+    """
     from peft import PeftModel
 
     states = {"old": teachers[0].state_dict(), "new": teachers[1]().state_dict()}
@@ -853,7 +876,7 @@ def test_a_model_sharded_over_two_processes(teachers, plain_losses, tmp_path):
     assert model_fingerprint(plain) == first["whole"] != model_fingerprint(teachers[1]())
 
 
-# --- the notebook -------------------------------------------------------------------------------------------------
+# --- the notebook ---------------------------------------------------------------------------------
 
 
 def test_wrong_parameters_are_all_named_with_the_valid_ones():
@@ -869,7 +892,16 @@ def test_wrong_parameters_are_all_named_with_the_valid_ones():
     error, message = refusals("muscle", {"wrong": wrong}, {})["wrong"]
     assert error == "ValueError"
     for part in (
-        "task = 'sst2'", "'arithmetic', 'piqa', 'hellaswag', 'gsm8k', 'samsum'", "table = 7", "'figure5'", "mask = 'right'", "'token_likelihood'",
-        "cross_entropy = 2: a number from 0 to 1", "unknown parameter 'maks'", "did you mean 'mask'", "upgrade = 'f'", "alpha = 'printed': valid are auto, twice the rank, as printed",
-    ):  # fmt: skip
+        "task = 'sst2'",
+        "'arithmetic', 'piqa', 'hellaswag', 'gsm8k', 'samsum'",
+        "table = 7",
+        "'figure5'",
+        "mask = 'right'",
+        "'token_likelihood'",
+        "cross_entropy = 2: a number from 0 to 1",
+        "unknown parameter 'maks'",
+        "did you mean 'mask'",
+        "upgrade = 'f'",
+        "alpha = 'printed': valid are auto, twice the rank, as printed",
+    ):
         assert part in message, part

@@ -1,4 +1,6 @@
-"""The notebook on a user's files: every treatment that applies by one command, and what is wrong named at once."""
+"""The notebook on a user's files: every treatment that applies by one command, and what is wrong
+named at once.
+"""
 
 import json
 import os
@@ -103,9 +105,13 @@ def test_answers_without_logits_leave_what_needs_them_out(files, task, tmp_path)
 
 def test_bad_input_is_named(files):
     wrong = {
-        "missing: new_model": {"new_model": ""}, "holds no config.json": {"new_model": "/nowhere"}, "there is no file": {"data_file": "/nowhere.csv"},
-        "nowhere.parquet": {"old_predictions": "/nowhere.parquet"}, "at least 2": {"epochs": 1}, "lable": {"label": "lable"},
-    }  # fmt: skip
+        "missing: new_model": {"new_model": ""},
+        "holds no config.json": {"new_model": "/nowhere"},
+        "there is no file": {"data_file": "/nowhere.csv"},
+        "nowhere.parquet": {"old_predictions": "/nowhere.parquet"},
+        "at least 2": {"epochs": 1},
+        "lable": {"label": "lable"},
+    }
     given = {
         words: {name: str(value) if isinstance(value, Path) else value for name, value in files}
         | change

@@ -417,7 +417,8 @@ def test_probabilities_are_taken_in_as_logarithms(tmp_path):
     )
     (tmp_path / "a.csv").write_text("id,prob_no,prob_yes\n1,.25,.75\n2,1,0\n")
     (tmp_path / "a.jsonl").write_text(
-        '{"id": 1, "probabilities": {"no": 0.25, "yes": 0.75}}\n{"id": 2, "probabilities": {"yes": 0, "no": 1}}\n'
+        '{"id": 1, "probabilities": {"no": 0.25, "yes": 0.75}}\n{"id": 2, "probabilities": '
+        '{"yes": 0, "no": 1}}\n'
     )
     for ending in ENDINGS:
         loaded = Predictions.load(tmp_path / f"a{ending}")
@@ -697,7 +698,10 @@ def test_two_hundred_thousand_examples_are_joined():
 
 
 def test_importing_needs_no_heavy_library():
-    code = "import sys, compatkit.predictions as p; print([m for m in ('torch', 'scipy', 'pandas', 'pyarrow', 'transformers') if m in sys.modules])"
+    code = (
+        "import sys, compatkit.predictions as p; print([m for m in ('torch', 'scipy', "
+        "'pandas', 'pyarrow', 'transformers') if m in sys.modules])"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

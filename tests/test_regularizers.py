@@ -1,4 +1,6 @@
-"""Weight-space treatments: the formulas by hand, through the Trainer at both ends of the dial, new classes, DDP, and what is refused."""
+"""Weight-space treatments: the formulas by hand, through the Trainer at both ends of the dial,
+new classes, DDP, and what is refused.
+"""
 
 import json
 from pathlib import Path
@@ -8,13 +10,21 @@ import tiny
 import torch
 from torch import nn
 
-from compatkit.regularizers import (
-    ElasticWeightConsolidation, Mixout, PriorWeightDecay, WeightTreatment, copied_weights, head_names, mixout_mask,
-    refuse_sharded, shown, weights_hash,
-)  # fmt: skip
 from compatkit.experiments.runs import run_id
 from compatkit.experiments.trainings import identity, train_once
-from compatkit.training.loop import fine_tune, predict, save_weights, Treatment
+from compatkit.regularizers import (
+    ElasticWeightConsolidation,
+    Mixout,
+    PriorWeightDecay,
+    WeightTreatment,
+    copied_weights,
+    head_names,
+    mixout_mask,
+    refuse_sharded,
+    shown,
+    weights_hash,
+)
+from compatkit.training.loop import Treatment, fine_tune, predict, save_weights
 
 FAST = {
     "num_train_epochs": 2,
@@ -50,7 +60,7 @@ def every(old, strength):
 NAMES = ("ewc", "prior", "mixout")
 
 
-# --- the formulas ----------------------------------------------------------------------------------------------------
+# --- the formulas ---------------------------------------------------------------------------------
 
 
 def test_the_penalty_of_elastic_weight_consolidation_is_the_formula():
@@ -90,7 +100,8 @@ def test_the_fisher_of_the_old_model_is_taken_as_it_comes():
 
 
 def test_a_long_penalty_is_summed_exactly():
-    # a sum of millions of small numbers in single precision loses digits unless it is made in pieces
+    # a sum of millions of small numbers in single precision loses digits unless it is made in
+    # pieces
     old, new = nn.Linear(3000, 1000), nn.Linear(3000, 1000)
     treatment = ElasticWeightConsolidation(old, ones(old), 1.0)
     penalty = treatment.penalty(treatment.prepare(new)).item()
@@ -206,9 +217,11 @@ def test_mixout_takes_linear_matrices_or_all():
         treatment.prepare(new)
         places = {(id(module), name) for module, name, _ in treatment._mixed(new, new)}
         expected = {
-            (id(module), name) for module in new.modules() for name in module._parameters
+            (id(module), name)
+            for module in new.modules()
+            for name in module._parameters
             if over == "all" or (name == "weight" and isinstance(module, nn.Linear))
-        }  # fmt: skip
+        }
         assert places == expected and len(places) > 5
 
 
@@ -244,7 +257,7 @@ def test_a_shared_matrix_is_mixed_once():
     assert len(places) == 2 and places[0][2] is places[1][2]
 
 
-# --- through the Trainer ---------------------------------------------------------------------------------------------
+# --- through the Trainer --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +276,8 @@ def test_no_strength_is_plain_training_bit_for_bit(plain, which):
 
 @pytest.mark.parametrize("which", range(3), ids=NAMES)
 def test_a_huge_strength_gives_the_old_weights(plain, which):
-    # under a huge penalty Adam trembles around the old weights by about its rate, so it needs time until that has fallen
+    # under a huge penalty Adam trembles around the old weights by about its rate, so it needs time
+    # until that has fallen
     start, longer = tiny.model(), {"num_train_epochs": 20} if which == 0 else {}
     held = tiny.distance(train(every(tiny.model(), 1)[which], learning_rate=1e-3, **longer), start)
     assert held < 1e-4 and 100 * held < tiny.distance(plain, start)
@@ -278,10 +292,15 @@ def test_prior_weight_decay_brings_other_weights_to_the_old_ones():
 @pytest.mark.parametrize("which", range(3), ids=NAMES)
 def test_more_strength_stays_nearer(plain, which):
     start = tiny.model()
-    squares = lambda found: sum(
-        ((value - start.state_dict()[name]) ** 2).sum().item() for name, value in found.items()
-    )
-    length = lambda model: squares(tiny.weights(model)) ** 0.5
+
+    def squares(found):
+        return sum(
+            ((value - start.state_dict()[name]) ** 2).sum().item() for name, value in found.items()
+        )
+
+    def length(model):
+        return squares(tiny.weights(model)) ** 0.5
+
     strengths = ((1e-2, 1.0), (30.0, 300.0), (0.5, 0.95))[which]
     makers = (
         lambda one: ElasticWeightConsolidation(start, ones(start), one),
@@ -294,14 +313,17 @@ def test_more_strength_stays_nearer(plain, which):
 
 
 def test_the_old_model_may_be_the_one_that_is_trained(plain):
-    # the weights are copied when the treatment is made: an anchor that moves along would hold nothing
+    # the weights are copied when the treatment is made: an anchor that moves along would hold
+    # nothing
     model = tiny.model()
     assert tiny.distance(train(PriorWeightDecay(model, 1e9), model=model), tiny.model()) < 1e-6
 
 
 @pytest.mark.parametrize("which", range(3), ids=NAMES)
 def test_the_same_seed_gives_the_same_bits(which):
-    make = lambda: every(tiny.model(2), (1e-6, 1e-8, 0.5)[which])[which]
+    def make():
+        return every(tiny.model(2), (1e-6, 1e-8, 0.5)[which])[which]
+
     first = tiny.weights(train(make()))
     assert tiny.same(train(make()), first) and not tiny.same(train(make(), seed=1), first)
 
@@ -333,7 +355,10 @@ def test_a_treatment_may_train_one_model_after_another():
 def test_the_penalty_counts_once_however_the_batch_is_cut():
     old = tiny.model(2, dropout=0.0)
     options = {"optim": "sgd", "learning_rate": 0.1, "max_grad_norm": 0.0}
-    treatment = lambda: ElasticWeightConsolidation(old, ones(old), 0.5)
+
+    def treatment():
+        return ElasticWeightConsolidation(old, ones(old), 0.5)
+
     halves = train(
         treatment(),
         model=tiny.model(dropout=0.0),
@@ -364,14 +389,17 @@ def test_mixed_precision():
         assert tiny.distance(train(treatment, precision="bfloat16", learning_rate=1e-4), old) < 1e-3
 
 
-# --- dropout and evaluation ------------------------------------------------------------------------------------------
+# --- dropout and evaluation -----------------------------------------------------------------------
 
 
 def test_mixout_takes_the_place_of_dropout_and_is_off_in_evaluation():
     new = tiny.model(1, dropout=0.5).train()
     treatment = Mixout(
-        new, 0.9
-    )  # the old weights are the model's own: the mixture changes nothing, so that only dropout could
+        new,
+        0.9,
+        # the old weights are the model's own: the mixture changes nothing, so that only dropout
+        # could
+    )
     treatment.prepare(new)
     rows = tiny.data(2)
     batch = rows.collate([rows[0], rows[1]])
@@ -411,7 +439,7 @@ def test_a_compiled_model_is_refused():
         treatment.forward(torch.compile(new), {"input_ids": torch.tensor([[5, 6]])}, None, 0)
 
 
-# --- new classes -----------------------------------------------------------------------------------------------------
+# --- new classes ----------------------------------------------------------------------------------
 
 MORE = (*tiny.CLASSES, "fourth", "fifth")
 PLACES = (3, 0, 4)  # where the old classes are among the new ones
@@ -469,7 +497,7 @@ def test_the_head_is_found():
     assert head_names(tiny.model()) == {"classifier.weight", "classifier.bias"}
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -506,7 +534,8 @@ def test_old_weights_that_do_not_fit_are_named():
         PriorWeightDecay(old | {"extra": torch.zeros(2)}).prepare(new)
     with pytest.raises(
         ValueError,
-        match=r"'bert.pooler.dense.weight' has the shape \(32, 31\) in the old model and \(32, 32\)",
+        match=r"'bert.pooler.dense.weight' has the shape \(32, 31\) in the old model and \(32, "
+        r"32\)",
     ):
         Mixout(old | {"bert.pooler.dense.weight": torch.zeros(32, 31)}).prepare(new)
     with pytest.raises(ValueError, match="not finite in .'classifier.bias'"):
@@ -529,7 +558,8 @@ def test_a_fisher_of_another_model_is_named():
         ElasticWeightConsolidation(old, fisher | {"extra": torch.ones(2)})
     with pytest.raises(
         ValueError,
-        match=r"'bert.pooler.dense.weight' has in the Fisher the shape \(32, 31\), in the old model \(32, 32\)",
+        match=r"'bert.pooler.dense.weight' has in the Fisher the shape \(32, 31\), in the old "
+        r"model \(32, 32\)",
     ):
         ElasticWeightConsolidation(old, fisher | {name: torch.ones(32, 31)})
     for value in (-1.0, torch.nan, torch.inf):
@@ -567,7 +597,8 @@ def test_tensors_that_are_cut_over_machines_are_refused_by_name(mark):
     ):
         with pytest.raises(
             ValueError,
-            match=f"{type(treatment).__name__} reads and writes whole tensors, but 'bert.pooler.dense.weight'",
+            match=f"{type(treatment).__name__} reads and writes whole tensors, but "
+            "'bert.pooler.dense.weight'",
         ):
             hook(treatment)
         with pytest.raises(ValueError, match="'bert.pooler.dense.weight' is cut"):
@@ -588,7 +619,7 @@ def test_copies_on_several_devices_are_refused():
     refuse_sharded(nn.Linear(2, 2), "Mixout")
 
 
-# --- what a record says ----------------------------------------------------------------------------------------------
+# --- what a record says ---------------------------------------------------------------------------
 
 
 def test_the_record_names_the_weights_without_holding_them():
@@ -601,9 +632,12 @@ def test_the_record_names_the_weights_without_holding_them():
             and len(content["old_weights"]) == 16
         )
     assert Mixout(old, 0.5).configuration() == {
-        "name": "Mixout", "probability": 0.5, "over": "linear", "old_classes": None,
+        "name": "Mixout",
+        "probability": 0.5,
+        "over": "linear",
+        "old_classes": None,
         "old_weights": weights_hash(tiny.weights(old)),
-    }  # fmt: skip
+    }
     treatment = Mixout(old, 0.5)
     content = treatment.configuration()
     treatment.prepare(tiny.model(1))
@@ -612,14 +646,22 @@ def test_the_record_names_the_weights_without_holding_them():
 
 def test_what_decides_a_run_is_in_its_name():
     old, other = tiny.model(0), tiny.model(1)
-    name = lambda treatment: run_id(identity("fine_tune", tiny.task(), tiny.RECIPE, 0, treatment))
+
+    def name(treatment):
+        return run_id(identity("fine_tune", tiny.task(), tiny.RECIPE, 0, treatment))
+
     half = {key: value / 2 for key, value in ones(old).items()}
     different = [
-        name(None), name(Treatment()), *(name(one) for one in every(old, 0.5)), *(name(one) for one in every(old, 0.25)),
+        name(None),
+        name(Treatment()),
+        *(name(one) for one in every(old, 0.5)),
+        *(name(one) for one in every(old, 0.25)),
         *(name(one) for one in every(other, 0.5)),
-        name(Mixout(old, 0.5)), name(ElasticWeightConsolidation(old, half, 5e3)), name(PriorWeightDecay(old, 1.0, "matrices")),
+        name(Mixout(old, 0.5)),
+        name(ElasticWeightConsolidation(old, half, 5e3)),
+        name(PriorWeightDecay(old, 1.0, "matrices")),
         name(PriorWeightDecay(old, 1.0, "matrices", (0, 1, 2))),
-    ]  # fmt: skip
+    ]
     assert len(set(different)) == len(different)
     assert name(Mixout(old, 0.5)) == name(Mixout(tiny.weights(old), 0.5))
 
@@ -627,10 +669,12 @@ def test_what_decides_a_run_is_in_its_name():
 def test_weights_hash_sees_names_shapes_types_and_values():
     base = {"a": torch.zeros(2, 3), "b": torch.ones(1)}
     others = [
-        {"a": torch.zeros(3, 2), "b": torch.ones(1)}, {"a": torch.zeros(2, 3), "c": torch.ones(1)},
+        {"a": torch.zeros(3, 2), "b": torch.ones(1)},
+        {"a": torch.zeros(2, 3), "c": torch.ones(1)},
         {"a": torch.zeros(2, 3).double(), "b": torch.ones(1)},
-        {"a": torch.zeros(2, 3), "b": torch.zeros(1)}, {"a": torch.zeros(2, 3)},
-    ]  # fmt: skip
+        {"a": torch.zeros(2, 3), "b": torch.zeros(1)},
+        {"a": torch.zeros(2, 3)},
+    ]
     assert len({weights_hash(one) for one in (base, *others)}) == 6
     assert weights_hash({"b": torch.ones(1), "a": torch.zeros(3, 2).T}) == weights_hash(base)
     assert weights_hash({"a": torch.zeros(2, dtype=torch.bfloat16), "b": torch.tensor(1.0)})
@@ -647,7 +691,7 @@ def test_a_run_refuses_old_weights_of_another_vocabulary(tmp_path):
         train_once(tiny.task(), tiny.RECIPE, 0, treatment, home=tmp_path)
 
 
-# --- two processes ---------------------------------------------------------------------------------------------------
+# --- two processes --------------------------------------------------------------------------------
 
 SHARED = {"sgd": {"optim": "sgd", "learning_rate": 0.2, "num_train_epochs": 3}}
 

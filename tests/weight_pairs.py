@@ -1,4 +1,6 @@
-"""What the tests of weights share: two models that differ everywhere, one with everything a state can hold, adapters, answers."""
+"""What the tests of weights share: two models that differ everywhere, one with everything a
+state can hold, adapters, answers.
+"""
 
 import copy
 
@@ -28,7 +30,9 @@ def by_hand(old, new, alpha):
 
 
 class Net(nn.Module):
-    """BatchNorm with a counter, a table of integers, a mask, tied weights, a buffer that is not saved."""
+    """BatchNorm with a counter, a table of integers, a mask, tied weights, a buffer that is not
+    saved.
+    """
 
     def __init__(self, seed, table=(1, 2, 3)):
         super().__init__()

@@ -19,7 +19,10 @@ _ZSTANDARD, _PIECE = 93, 1 << 20
 
 
 def entries(path: Path) -> list[str]:
-    """The names in a zip archive, in its order. Raises ValueError where its directory is broken or missing."""
+    """The names in a zip archive, in its order.
+
+    Raises ValueError where its directory is broken or missing.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.namelist()
@@ -34,7 +37,10 @@ def read_entry(
     name: str,  # as it stands in the archive
     most: int = MOST_UNPACKED,  # bytes; an entry that holds more is refused
 ) -> bytes:
-    """The content of one entry. Raises ValueError for one that is damaged, encrypted or larger than the limit."""
+    """The content of one entry.
+
+    Raises ValueError for one that is damaged, encrypted or larger than the limit.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             info = archive.getinfo(name)
@@ -51,7 +57,10 @@ def read_entry(
 
 
 def _at_most(stream: BinaryIO, info: zipfile.ZipInfo, most: int) -> bytes:
-    """All that a stream gives. Raises ValueError beyond the limit, or where it is not what the directory says."""
+    """All that a stream gives.
+
+    Raises ValueError beyond the limit, or where it is not what the directory says.
+    """
     most, pieces, size = min(most, info.file_size), [], 0
     while piece := stream.read(_PIECE):
         size += len(piece)

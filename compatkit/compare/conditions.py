@@ -13,7 +13,6 @@ from math import isnan
 import numpy as np
 
 # %% ../../nbs/compare/conditions.ipynb #2e37d9e6
-from ..support.messages import near
 from .estimates import LEVEL, gain, rate
 from .pair import Pair
 from .policy import LIMITS, Limit, Policy, Rule
@@ -26,6 +25,7 @@ from compatkit.compare.slices import (
     judged,
 )
 from .text_tables import percent, points
+from ..support.messages import near
 
 # %% ../../nbs/compare/conditions.ipynb #4a342463
 GATE_STATUSES = (
@@ -41,7 +41,9 @@ def keeps(
     number: float,  # the limit
     most: bool = True,  # whether it may be reached from below; False: from above
 ) -> bool | None:
-    """Whether a number lies on the right side of a limit: True or False for its whole interval, None where the limit is inside."""
+    """Whether a number lies on the right side of a limit: True or False for its whole interval,
+    None where the limit is inside.
+    """
     best, worst = (estimate[end] for end in (("low", "high") if most else ("high", "low")))
     if isnan(worst):
         return None
@@ -91,7 +93,9 @@ def _condition(
 
 # %% ../../nbs/compare/conditions.ipynb #03b203f5
 def _levels_for(rule: Rule, pair: Pair) -> dict:
-    """The levels of a rule's columns; a number that was cut into quarters has its single values where the rule names one."""
+    """The levels of a rule's columns; a number that was cut into quarters has its single values
+    where the rule names one.
+    """
     levels = {name: column_levels(pair, name) for name in rule.where or rule.each}
     for name, value in (rule.where or {}).items():
         if str(value) not in levels[name].names and name in pair.columns:
@@ -110,13 +114,16 @@ def _refuse_empty(rule: Rule, group: Cells) -> None:
         raise ValueError(f"the policy's slice {wanted} has no examples: {hints}")
     if rule.each and group.n.max() < rule.min_examples:
         raise ValueError(
-            f"no {' × '.join(rule.each)} has {rule.min_examples:,} examples, the largest has {group.n.max():,}: "
-            "lower min_examples"
+            f"no {' × '.join(rule.each)} has {rule.min_examples:,} examples, the largest has "
+            f"{group.n.max():,}: lower min_examples"
         )
 
 
 def _groups(rule: Rule, pair: Pair, level: float) -> Iterator[tuple[dict, dict]]:
-    """The slices that a rule speaks of: (where, measures). Raises ValueError when there are none."""
+    """The slices that a rule speaks of: (where, measures).
+
+    Raises ValueError when there are none.
+    """
     group = cells(flip_positions(pair), _levels_for(rule, pair))
     _refuse_empty(rule, group)
     wanted = {name: str(value) for name, value in (rule.where or {}).items()}
@@ -136,8 +143,8 @@ def too_small(policy: Policy | None, pair: Pair) -> Iterator[str]:
             sizes = cells(flip_positions(pair), _levels_for(rule, pair)).n
             if small := int((sizes < rule.min_examples).sum()):
                 yield (
-                    f"The gate does not judge {small:,} of {len(sizes):,} {' × '.join(rule.each)}, which have "
-                    f"fewer than {rule.min_examples:,} examples."
+                    f"The gate does not judge {small:,} of {len(sizes):,} {' × '.join(rule.each)}, "
+                    f"which have fewer than {rule.min_examples:,} examples."
                 )
 
 
@@ -147,7 +154,10 @@ def gate(
     whole: dict,  # what `overall` gives for it
     level: float = LEVEL,  # of the intervals
 ) -> dict:
-    """The status of the whole and every condition. Raises ValueError for slices or measures that are not there."""
+    """The status of the whole and every condition.
+
+    Raises ValueError for slices or measures that are not there.
+    """
     conditions, answered = [], judged(pair)
     for rule in policy.rules:
         everything = [({}, {**whole.get("scores", {}), **whole})]
@@ -158,7 +168,8 @@ def gate(
                 if LIMITS[name].measure not in estimates:
                     raise ValueError(
                         f"{name} cannot be judged{' for a slice' if where else ''}: that needs "
-                        f"{'scores' if LIMITS[name].measure == 'mean_difference' else 'labels'}, and all examples"
+                        f"{'scores' if LIMITS[name].measure == 'mean_difference' else 'labels'}, "
+                        "and all examples"
                     )
                 conditions.append(_condition(name, number, estimates[LIMITS[name].measure], where))
     statuses = {condition["status"] for condition in conditions}

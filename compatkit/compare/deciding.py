@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 # %% ../../nbs/compare/deciding.ipynb #831b606c
+from .sources import KNOWN
 from compatkit.decisions import (
     Calibration,
     Pool,
@@ -50,12 +51,14 @@ from compatkit.predictions import (
     over_classes,
     with_labels,
 )
-from .sources import KNOWN
 
 # %% ../../nbs/compare/deciding.ipynb #9a1a3c89
 @dataclass(frozen=True)
 class Rule:
-    """The old answer unless another class is more than 1 + price times as probable. Raises ValueError for a bad price or classes."""
+    """The old answer unless another class is more than 1 + price times as probable.
+
+    Raises ValueError for a bad price or classes.
+    """
 
     price: float | None  # None: the old answer, always
     classes: tuple  # what the columns stand for: names, or 0 to C - 1
@@ -103,10 +106,14 @@ class Rule:
         self,
         logits,  # (C,) or (N, C) of the new model
         old,  # the old answer or (N,) of them, names or columns; None where there is none
-        old_logits=None,  # (C,) or (N, C) of the old model, for a pool; not read where there is no old answer
+        # (C,) or (N, C) of the old model, for a pool; not read where there is no old answer
+        old_logits=None,
         probabilities=False,  # True: both are probabilities, each row summing to 1
     ):
-        """The answer, or (N,) of them, as the classes are called. Raises ValueError for wrong widths, unknown answers, nan."""
+        """The answer, or (N,) of them, as the classes are called.
+
+        Raises ValueError for wrong widths, unknown answers, nan.
+        """
         logits = np.asarray(logits)
         single = logits.ndim == 1
         if not single and (isinstance(old, str) or not np.iterable(old)):
@@ -127,12 +134,18 @@ class Rule:
         old,  # Predictions: what they lack is left to the posterior
         new,  # Predictions with logits
     ):
-        """Decides every example of `new`, in its order. Raises ValueError for other classes, repeated ids, missing logits."""
+        """Decides every example of `new`, in its order.
+
+        Raises ValueError for other classes, repeated ids, missing logits.
+        """
         align(new, new)  # refuses repeated ids
         return self._applied(_OldAnswers(self, lambda: [old]), new)[0]
 
     def columns(self, old):
-        """(N,) columns of old answers, -1 where there is none. Raises ValueError for answers that are no class."""
+        """(N,) columns of old answers, -1 where there is none.
+
+        Raises ValueError for answers that are no class.
+        """
         given = np.fromiter(
             (value.item() if isinstance(value, np.generic) else value for value in old),
             dtype=object,
@@ -146,7 +159,8 @@ class Rule:
             if (strange := known & (column < 0)).any():
                 unknown = list(dict.fromkeys(given[strange]))[:3]
                 raise ValueError(
-                    f"the rule does not know the old answers {unknown}; its classes are {list(self.classes[:5])}"
+                    f"the rule does not know the old answers {unknown}; its classes are "
+                    f"{list(self.classes[:5])}"
                 )
         return column
 
@@ -155,19 +169,22 @@ class Rule:
         logits = np.atleast_2d(np.asarray(logits))
         if logits.shape != (len(used), len(self.classes)):
             raise ValueError(
-                f"logits of shape {logits.shape} for {len(used)} old answers and {len(self.classes)} classes: "
-                "one row an example, one column a class"
+                f"logits of shape {logits.shape} for {len(used)} old answers and "
+                f"{len(self.classes)} classes: one row an example, one column a class"
             )
         logits = logits[used].astype(np.promote_types(logits.dtype, np.float32), copy=False)
         logits = log_probability(logits) if probabilities else logits
         if not np.isfinite(logits).all():
             raise ValueError(
-                f"logits are not finite in rows {np.flatnonzero(~np.isfinite(logits).all(axis=1))[:3].tolist()}"
+                "logits are not finite in rows "
+                f"{np.flatnonzero(~np.isfinite(logits).all(axis=1))[:3].tolist()}"
             )
         return logits
 
     def _decided(self, logits, column, old_rows):
-        """(N,) columns of the answers; `old_rows` are the old logits of the examples with an old answer."""
+        """(N,) columns of the answers; `old_rows` are the old logits of the examples with an old
+        answer.
+        """
         known = column >= 0
         if isinstance(self.posterior, Calibration):
             logits = logits.astype(np.float64) / self.posterior.temperature
@@ -185,7 +202,9 @@ class Rule:
         return decide(logits, column, inf if self.price is None else self.price)
 
     def _applied(self, kept, new):
-        """The decided Predictions, each example's place among the old answers (-1: none), and whether it keeps its old answer."""
+        """The decided Predictions, each example's place among the old answers (-1: none), and
+        whether it keeps its old answer.
+        """
         new = self.fitting(new)
         place = kept.find(new.id)
         column = np.full(len(place), -1)
@@ -201,15 +220,18 @@ class Rule:
         )
 
     def fitting(self, predictions):
-        """Predictions with logits over the rule's columns. Raises ValueError where they are others."""
+        """Predictions with logits over the rule's columns.
+
+        Raises ValueError where they are others.
+        """
         width, own = predictions.require("logits").shape[1], predictions.classes
         if own is not None and self.names is not None and set(own) == set(self.names):
             return over_classes(predictions, self.names)
         if own is not None or self.names is not None or width != len(self.classes):
             found = list(own[:5]) if own else f"{width} without names"
             raise ValueError(
-                f"the rule was made for the classes {list(self.classes[:5])} ({len(self.classes)} in all), "
-                f"and these predictions have {found}"
+                f"the rule was made for the classes {list(self.classes[:5])} ({len(self.classes)} "
+                f"in all), and these predictions have {found}"
             )
         return predictions
 
@@ -235,12 +257,16 @@ class Rule:
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{Path(path).name} is no complete rule ({error!r}): give a file that Rule.save wrote"
+                f"{Path(path).name} is no complete rule ({error!r}): give a file that Rule.save "
+                "wrote"
             ) from None
 
 # %% ../../nbs/compare/deciding.ipynb #3c82f2ef
 class _OldAnswers:
-    """Old answers by id, from pieces of Predictions. Raises ValueError for repeated ids and answers that are no class."""
+    """Old answers by id, from pieces of Predictions.
+
+    Raises ValueError for repeated ids and answers that are no class.
+    """
 
     def __init__(
         self,
@@ -278,7 +304,9 @@ class _OldAnswers:
             self._refuse(set(self.keys[1:][again].tolist()), pieces)
 
     def _refuse(self, repeated, pieces):
-        """Raises ValueError naming the repeated ids; their hashes do not, so the pieces are gone through again."""
+        """Raises ValueError naming the repeated ids; their hashes do not, so the pieces are gone
+        through again.
+        """
         found = [
             one
             for piece in pieces()
@@ -286,7 +314,8 @@ class _OldAnswers:
             if key in repeated
         ]
         raise ValueError(
-            f"repeated ids among the old answers: {list(dict.fromkeys(found))[:3]}: keep one row per example"
+            f"repeated ids among the old answers: {list(dict.fromkeys(found))[:3]}: keep one row "
+            "per example"
         )
 
     def find(self, ids):
@@ -308,7 +337,9 @@ def _keys(ids):
 
 # %% ../../nbs/compare/deciding.ipynb #1db8f16e
 def _pieces(path, rows=50_000):
-    """The Predictions of a file, so many rows at a time (a csv in blocks of 20 bytes a row, for Arrow reads 32 of them ahead)."""
+    """The Predictions of a file, so many rows at a time (a csv in blocks of 20 bytes a row, for
+    Arrow reads 32 of them ahead).
+    """
     path = Path(path)
     with checked_file(path):
         cut = {".parquet": _cut_parquet, ".csv": _cut_csv, ".jsonl": _cut_jsonl}[path.suffix]
@@ -340,7 +371,8 @@ def _cut_parquet(path, piece, rows):
 
 def _cut_csv(path, piece, rows):
     """Writes one piece after the other; every cell stays the text that it is."""
-    from pyarrow import Table, csv as arrow_csv, string
+    from pyarrow import Table, string
+    from pyarrow import csv as arrow_csv
 
     names = csv_names(path, {}).values()
     as_text = arrow_csv.ConvertOptions(
@@ -364,7 +396,9 @@ def _cut_jsonl(path, piece, rows):
 
 # %% ../../nbs/compare/deciding.ipynb #fec6420c
 class _Writer:
-    """Appends Predictions to a new .parquet, .csv or .jsonl file, which takes its name when all is written."""
+    """Appends Predictions to a new .parquet, .csv or .jsonl file, which takes its name when all
+    is written.
+    """
 
     def __init__(self, path):
         self.path = Path(path)
@@ -421,7 +455,9 @@ class Decided(NamedTuple):
 
 
 def _has_answers(path):
-    """Whether a file has a column of answers beside its logits, which says whether it calls them by number."""
+    """Whether a file has a column of answers beside its logits, which says whether it calls them
+    by number.
+    """
     path = Path(path)
     if path.suffix == ".jsonl":
         with open(path, encoding="utf-8-sig") as file:
@@ -441,7 +477,10 @@ def decide_file(
     without=(),  # ids to leave out, such as the calibration examples
     rows=50_000,  # read at a time
 ):
-    """Applies a rule to files of any size, in any order. Raises ValueError as Rule.apply does; then nothing is written."""
+    """Applies a rule to files of any size, in any order.
+
+    Raises ValueError as Rule.apply does; then nothing is written.
+    """
     kept = _OldAnswers(rule, lambda: _pieces(old, rows))
     asked, done = np.zeros(len(kept.keys), dtype=bool), np.zeros(3, dtype=np.int64)
     left_out = np.sort(_keys(np.asarray(list(without), dtype=str)))
@@ -453,7 +492,8 @@ def decide_file(
                 again := (place >= 0) & asked[place]
             ).any():  # within a piece Predictions.load refuses them
                 raise ValueError(
-                    f"{Path(new).name}: repeated ids {piece.id[again][:3].tolist()}: keep one row per example"
+                    f"{Path(new).name}: repeated ids {piece.id[again][:3].tolist()}: keep one row "
+                    "per example"
                 )
             asked[place[place >= 0]] = True
             wanted = ~np.isin(_keys(piece.id), left_out)
@@ -468,7 +508,8 @@ def decide_file(
             )
         if not done[0]:
             raise ValueError(
-                f"{Path(new).name}: all its examples are to be left out, so there is nothing to decide"
+                f"{Path(new).name}: all its examples are to be left out, so there is nothing to "
+                "decide"
             )
     return Decided(*done.tolist(), int((~asked).sum()))
 
@@ -486,7 +527,10 @@ def rule_from_files(
     posterior="new",  # or "calibrated", "pooled"
     slices=None,  # a column of the calibration file: the rate holds for each of its values
 ) -> tuple[PriceChoice, Rule | None]:
-    """The certified choice, and its rule (None where only the old model qualifies). Raises ValueError as choose_price does."""
+    """The certified choice, and its rule (None where only the old model qualifies).
+
+    Raises ValueError as choose_price does.
+    """
     if posterior not in POSTERIORS:
         raise ValueError(f"no posterior is called {posterior!r}: choose {', '.join(POSTERIORS)}")
     labels, fitted = labelled_examples(calibration), None
@@ -515,7 +559,10 @@ def rule_from_files(
 def labelled_examples(
     path,  # .parquet, .csv or .jsonl with the columns id and label, and perhaps others
 ):
-    """Predictions with labels and without answers. Raises ValueError and FileNotFoundError naming what is missing."""
+    """Predictions with labels and without answers.
+
+    Raises ValueError and FileNotFoundError naming what is missing.
+    """
     path = Path(path)
     with checked_file(path):
         fields = _fields(path)
@@ -556,7 +603,10 @@ def _fields(path):
 
 # %% ../../nbs/compare/deciding.ipynb #1386d844
 def _of_examples(path, labels, answers):
-    """The labelled examples' Predictions, in the order of the labels. Raises ValueError for those that the file lacks."""
+    """The labelled examples' Predictions, in the order of the labels.
+
+    Raises ValueError for those that the file lacks.
+    """
     found, wanted = [], dict(zip(labels.id.tolist(), labels.label.tolist()))
     for piece in _pieces(path):
         if (mask := np.isin(piece.id, labels.id)).any():
@@ -573,7 +623,8 @@ def _of_examples(path, labels, answers):
     ids = np.concatenate([one.id for one in found]) if found else np.zeros(0, dtype=str)
     if len(lost := np.setdiff1d(labels.id, ids)):
         raise ValueError(
-            f"{Path(path).name} lacks {len(lost)} of the calibration examples, such as {lost[:3].tolist()}"
+            f"{Path(path).name} lacks {len(lost)} of the calibration examples, such as "
+            f"{lost[:3].tolist()}"
         )
 
     def whole(name):
@@ -588,7 +639,9 @@ def _of_examples(path, labels, answers):
 
 
 def _trained_on(path):
-    """The ids on which the model of a run's predictions was trained, if the file lies in the run's folder and the run kept them."""
+    """The ids on which the model of a run's predictions was trained, if the file lies in the
+    run's folder and the run kept them.
+    """
     folder = Path(path).parent
     if not (
         (folder / "record.json").is_file() and (folder / "predictions-train.parquet").is_file()

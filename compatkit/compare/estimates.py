@@ -15,7 +15,9 @@ from math import isnan, nan, sqrt
 import numpy as np
 
 # %% ../../nbs/compare/estimates.ipynb #2a9a5bee
-from ..support.paired import gain_interval
+from . import repeats
+from .pair import Pair
+from .slices import cells, column_levels, excess_p, false_discovery, flip_positions
 from compatkit.metrics import (
     MEASURES,
     FlipCounts,
@@ -24,9 +26,7 @@ from compatkit.metrics import (
     macro_f1,
     smooth_flips,
 )
-from . import repeats
-from .pair import Pair
-from .slices import cells, column_levels, excess_p, false_discovery, flip_positions
+from ..support.paired import gain_interval
 
 # %% ../../nbs/compare/estimates.ipynb #3eaf9865
 LEVEL = 0.95  # of every interval, unless another one is asked for
@@ -56,7 +56,9 @@ def measures(
     counts: FlipCounts,
     level: float = LEVEL,  # of the intervals, between 0 and 1
 ) -> dict:
-    """Every measure of labelled answers: name -> value, low, high, n; the counts; and McNemar's p with the number of flips."""
+    """Every measure of labelled answers: name -> value, low, high, n; the counts; and McNemar's
+    p with the number of flips.
+    """
     estimates = {"counts": {field.name: getattr(counts, field.name) for field in fields(counts)}}
     for key, measure in MEASURES.items():
         whole = counts.n if measure.kind == "ratio" else measure.denominator(counts)
@@ -84,7 +86,10 @@ def score_measures(
     new_score,  # (N,) in the same order
     level: float = LEVEL,  # of the intervals
 ) -> dict:
-    """Means of both, PFR, NFR, mean gain, mean regression, mean difference. Raises ValueError as `smooth_flips` does."""
+    """Means of both, PFR, NFR, mean gain, mean regression, mean difference.
+
+    Raises ValueError as `smooth_flips` does.
+    """
     smooth_flips(old_score, new_score)  # refuses what cannot be compared
     old_score, new_score = (np.asarray(score, dtype=np.float64) for score in (old_score, new_score))
     difference = np.sort(new_score - old_score)
@@ -124,7 +129,10 @@ def by_slice(
     numeric: tuple = (),  # columns that are cut into quarters, however few values they have
     level: float = LEVEL,  # of the intervals
 ) -> list[dict]:
-    """Slices by evidence; tested against the rest, q over all. Raises ValueError for unknown columns."""
+    """Slices by evidence; tested against the rest, q over all.
+
+    Raises ValueError for unknown columns.
+    """
     if not (groups := _all_cells(pair, names, pairs, numeric)):
         return []
     where = [place for group in groups for place in group.where]
@@ -160,7 +168,9 @@ def by_slice(
 
 # %% ../../nbs/compare/estimates.ipynb #044f06d9
 def _tallies(pair: Pair) -> np.ndarray:
-    """(answers, 4): of each right answer, how many neither, only the new, only the old and both have right."""
+    """(answers, 4): of each right answer, how many neither, only the new, only the old and both
+    have right.
+    """
     tally = np.zeros(4 * len(pair.answers), dtype=np.int64)
     for start in range(0, pair.n, 1 << 20):  # bincount widens its input: not all of it at once
         label, old, new = (
@@ -176,7 +186,9 @@ def by_class(
     pair: Pair,  # with labels
     level: float = LEVEL,  # of the intervals
 ) -> dict[str, dict]:
-    """Name of the right answer -> n, accuracy_old, accuracy_new, nfr, pfr; classes without examples are left out."""
+    """Name of the right answer -> n, accuracy_old, accuracy_new, nfr, pfr; classes without
+    examples are left out.
+    """
     classes = {}
     for answer, (neither, positive, negative, both) in zip(pair.answers, _tallies(pair).tolist()):
         if n := neither + positive + negative + both:
@@ -219,7 +231,9 @@ SURE = 0.9  # probability from which an answer is called confident
 def models(
     pair: Pair,  # with labels
 ) -> dict:
-    """Key of a measure of one version -> its value for the old and for the new one; empty without labels."""
+    """Key of a measure of one version -> its value for the old and for the new one; empty
+    without labels.
+    """
     if pair.label is None or not (known := pair.label >= 0).any():
         return {}
     sides = {"old": (pair.old, pair.old_sureness), "new": (pair.new, pair.new_sureness)}

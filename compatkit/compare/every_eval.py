@@ -62,7 +62,10 @@ def _sample(line: dict, metric: str) -> Sample:
 
 
 def read(path: Path, wanted: Wanted = Wanted()) -> Log:
-    """The samples of one model. Raises ValueError for what is no instance, and where models or metrics are unclear."""
+    """The samples of one model.
+
+    Raises ValueError for what is no instance, and where models or metrics are unclear.
+    """
     with checked_file(path):
         lines = json_objects(path)
         side = chosen((str(line.get("model_id")) for line in lines), wanted.side, "side")
@@ -85,6 +88,7 @@ def _key(line: dict, number: int) -> Key:
     name = line.get("sample_id") or line.get("sample_hash")
     if not (name and line.get("evaluation_name") and isinstance(line.get("evaluation"), dict)):
         raise ValueError(
-            f"line {number} is no instance of Every Eval Ever (`evaluation_name`, `sample_id`, `evaluation`)"
+            f"line {number} is no instance of Every Eval Ever (`evaluation_name`, `sample_id`, "
+            "`evaluation`)"
         )
     return Key(str(line["evaluation_name"]), str(name))

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 # %% ../../nbs/compare/flips.ipynb #a8a95822
-from ..support.outputs import MARK
 from .pair import Pair
 from .slices import flip_positions, once
+from ..support.outputs import MARK
 
 # %% ../../nbs/compare/flips.ipynb #2c66f60f
 KINDS = ("negative", "positive", "both wrong, different")
@@ -42,7 +42,9 @@ def changes(
     pair: Pair,
     most: int = 1000,  # kinds of change, the most frequent first
 ) -> list[dict]:
-    """How often each (right answer, old answer, new answer) came, of the answers that changed; empty without labels."""
+    """How often each (right answer, old answer, new answer) came, of the answers that changed;
+    empty without labels.
+    """
     if pair.label is None:
         return []
     rows = []
@@ -132,7 +134,10 @@ def _write_parquet(rows: list[dict], names: list[str], path: Path) -> None:
         name: len({type(value) for value in values if value is not None}) > 1
         for name, values in columns.items()
     }
-    as_text = lambda value: None if value is None else str(value)
+
+    def as_text(value):
+        return None if value is None else str(value)
+
     table = pa.table(
         {
             name: pa.array(list(map(as_text, values)) if mixed[name] else values)

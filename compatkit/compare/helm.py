@@ -84,7 +84,10 @@ def _sample(value: float | None, state: dict) -> Sample:
 
 
 def read(path: Path, wanted: Wanted = Wanted()) -> Log:
-    """The instances of a run, judged by one metric. Raises ValueError for a broken folder and an unclear metric."""
+    """The instances of a run, judged by one metric.
+
+    Raises ValueError for a broken folder and an unclear metric.
+    """
     try:
         stats = _list(path, _STATS)
         names = {

@@ -75,14 +75,16 @@ def _frame_of_hub(name: str, split: str) -> Any:
         import datasets
     except ImportError:
         raise ValueError(
-            f"to load {name} from the hub, pip install compatkit (it brings `datasets`), or name a local folder"
+            f"to load {name} from the hub, pip install compatkit (it brings `datasets`), or name "
+            "a local folder"
         ) from None
     try:
         splits = datasets.get_dataset_split_names(name)
         loaded = datasets.load_dataset(name, split=chosen(splits, split, "task"))
     except (OSError, RuntimeError) as error:
         raise FileNotFoundError(
-            f"there is no file or folder {name}, and no data set of that name could be loaded ({error})"
+            f"there is no file or folder {name}, and no data set of that name could be loaded "
+            f"({error})"
         ) from None
     return pl.from_arrow(loaded.data.table)
 
@@ -92,7 +94,10 @@ def read_dataset(
     rename: dict,  # column name there → name here
     split: str = "",  # "" for the only one
 ) -> Source:
-    """The columns of one split. Raises ValueError for a broken folder and where splits are unclear."""
+    """The columns of one split.
+
+    Raises ValueError for a broken folder and where splits are unclear.
+    """
     import polars as pl
 
     try:

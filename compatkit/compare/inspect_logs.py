@@ -43,7 +43,10 @@ def holds(path: Path, head: bytes) -> bool:  # head: the first bytes of the file
 
 # %% ../../nbs/compare/inspect_logs.ipynb #1fa80ba0
 def _content(path: Path) -> tuple[dict, list]:
-    """The header and the samples. Raises ValueError for a log that is broken or was never finished."""
+    """The header and the samples.
+
+    Raises ValueError for a log that is broken or was never finished.
+    """
     with open(path, "rb") as file:
         packed = file.read(4) == b"PK\x03\x04"
     if not packed:
@@ -139,7 +142,10 @@ def _sample(sample: dict, scorer: str, metric: str) -> Sample:
 
 
 def read(path: Path, wanted: Wanted = Wanted()) -> Log:
-    """The samples of a log as one scorer judged them. Raises ValueError for a broken log and an unclear choice."""
+    """The samples of a log as one scorer judged them.
+
+    Raises ValueError for a broken log and an unclear choice.
+    """
     header, entries_ = _content(path)
     run = header.get("eval") or {}
     task = str(run.get("task", path.stem))

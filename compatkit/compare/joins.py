@@ -52,7 +52,10 @@ _Order = namedtuple("_Order", "hashes rows")  # sorted hashes (N,), the row of e
 
 
 def _hashes(source, seed=1):
-    """(N,) 64-bit hashes of the ids. Raises ValueError for ids that are neither text nor whole numbers, or missing."""
+    """(N,) 64-bit hashes of the ids.
+
+    Raises ValueError for ids that are neither text nor whole numbers, or missing.
+    """
     import polars as pl
 
     kind = source.schema["id"]
@@ -62,7 +65,8 @@ def _hashes(source, seed=1):
         some = source.rows(np.arange(2), ["id"])["id"].to_list()
         told = "floats" if kind.is_float() else kind
         raise ValueError(
-            f"{source.name}: ids must be text or whole numbers, not {told} ({few(some)}): turn them into text first"
+            f"{source.name}: ids must be text or whole numbers, not {told} ({few(some)}): turn "
+            "them into text first"
         )
     hashes = source.hashes(seed)
     if not len(hashes):
@@ -77,7 +81,9 @@ def _hashes(source, seed=1):
 
 
 def _one_to_one(before, after):
-    """The new row of each old one, if both sides hold the same hashes and each of them once; else None."""
+    """The new row of each old one, if both sides hold the same hashes and each of them once;
+    else None.
+    """
     count = len(before)
     if len(after) != count:
         return None
@@ -133,7 +139,10 @@ def _collides(source, order):
 
 # %% ../../nbs/compare/joins.ipynb #b4ccc8cb
 Rows = namedtuple("Rows", "old new left_out")
-Rows.__doc__ = "Rows that belong together (None: all, in their order), and on which side how many have no partner."
+Rows.__doc__ = (
+    "Rows that belong together (None: all, in their order), and on which side how many have no "
+    "partner."
+)
 
 
 def match_rows(
@@ -142,7 +151,10 @@ def match_rows(
     on_missing="error",  # "drop" leaves out and counts what only one of them has
     seed=1,  # of the hashes
 ):
-    """Which new row belongs to each old one. Raises ValueError for repeated ids, and for missing ones unless they are dropped."""
+    """Which new row belongs to each old one.
+
+    Raises ValueError for repeated ids, and for missing ones unless they are dropped.
+    """
     before, after = _hashes(old, seed), _hashes(new, seed)
     rows = _one_to_one(before, after)
     if rows is not None:
@@ -173,7 +185,8 @@ def _shared(old, new, before, after, on_missing):
     if on_missing == "error":
         sides = "; ".join(f"{ids} only in {lost[side][0].name}" for side, ids in some.items())
         raise ValueError(
-            f'the two hold different examples (ids {sides}): pass on_missing="drop" (--on-missing drop) '
+            f"the two hold different examples (ids {sides}): pass "
+            'on_missing="drop" (--on-missing drop) '
             f"to compare the {hit.sum():,} that both have"
         )
     partner = np.full(len(before.rows), -1, dtype=np.int64)

@@ -15,12 +15,15 @@ from math import isfinite
 import numpy as np
 
 # %% ../../nbs/compare/lm_eval.ipynb #40f9d1de
-from ..predictions import checked_file, few, found, json_objects, right_choice
 from .logs import Block, Wanted, chosen, codes_of, scores_of
+from ..predictions import checked_file, few, json_objects, right_choice
 
 # %% ../../nbs/compare/lm_eval.ipynb #57f1b0bf
 Samples = namedtuple("Samples", "name by_key less notes")
-Samples.__doc__ = "A run: (task, document, filter) -> the sample; the (task, metric) where less is better; what a reader must know."
+Samples.__doc__ = (
+    "A run: (task, document, filter) -> the sample; the (task, metric) where less is better; "
+    "what a reader must know."
+)
 _FILE = re.compile(r"samples_(.+?)(?:_(\d{4}-\d\d-\d\dT[\d:.\-]+))?\.jsonl")
 
 
@@ -36,11 +39,15 @@ def holds_samples(
 
 
 def _newest_files(path):
-    """task -> its newest file, and notes. Raises ValueError where there is none, or where several models lie in one folder."""
+    """task -> its newest file, and notes.
+
+    Raises ValueError where there is none, or where several models lie in one folder.
+    """
     files = [path] if path.is_file() else sorted(path.rglob("samples_*.jsonl"))
     if not files:
         raise ValueError(
-            f"{path} holds no samples_<task>_<date>.jsonl: run lm_eval with --log_samples and --output_path"
+            f"{path} holds no samples_<task>_<date>.jsonl: run lm_eval with --log_samples and "
+            "--output_path"
         )
     folders = (
         sorted({file.parent.relative_to(path).as_posix() for file in files})
@@ -56,7 +63,8 @@ def _newest_files(path):
         match = _FILE.fullmatch(file.name)
         if not match:
             raise ValueError(
-                f"{file.name}: the name must be samples_<task>_<date>.jsonl, since the task is part of every id"
+                f"{file.name}: the name must be samples_<task>_<date>.jsonl, since the task is "
+                "part of every id"
             )
         runs.setdefault(match[1], []).append((match[2] or "", file))
     notes = [
@@ -71,7 +79,10 @@ NAME = "lm-evaluation-harness run"
 
 
 def read_wanted(path, wanted: Wanted = Wanted()) -> Samples:
-    """A run, or one task and one metric of it. Raises ValueError as `read_samples` does, and lists what there is."""
+    """A run, or one task and one metric of it.
+
+    Raises ValueError as `read_samples` does, and lists what there is.
+    """
     found = read_samples(path)
     tasks, by_key = [task for task, *_ in found.by_key], found.by_key
     if wanted.task:
@@ -90,11 +101,15 @@ def read_wanted(path, wanted: Wanted = Wanted()) -> Samples:
 def read_samples(
     path,  # Path of a sample file, or of a folder with such files
 ):
-    """The newest run of every task there. Raises ValueError for what is no sample or stands twice."""
+    """The newest run of every task there.
+
+    Raises ValueError for what is no sample or stands twice.
+    """
     if not holds_samples(path):
         with checked_file(path):
             raise ValueError(
-                "this file holds no samples of the lm-evaluation-harness, the other side does: both must be of one kind"
+                "this file holds no samples of the lm-evaluation-harness, the other side does: "
+                "both must be of one kind"
             )
     files, notes = _newest_files(path)
     by_key, less = {}, set()
@@ -104,7 +119,8 @@ def read_samples(
                 key = task, sample.get("doc_id"), sample.get("filter", "none")
                 if key[1] is None or not isinstance(sample.get("filtered_resps"), list):
                     raise ValueError(
-                        f"line {number} is no sample of the lm-evaluation-harness (`doc_id`, `filtered_resps`)"
+                        f"line {number} is no sample of the lm-evaluation-harness (`doc_id`, "
+                        "`filtered_resps`)"
                     )
                 if key in by_key:
                     raise ValueError(
@@ -129,7 +145,10 @@ def _without_prompts(sample):
 
 
 def _less_is_better(file, task):
-    """Metrics of which the results file beside the samples says so. Raises ValueError where it is no JSON."""
+    """Metrics of which the results file beside the samples says so.
+
+    Raises ValueError where it is no JSON.
+    """
     results = file.with_name(file.name.replace(f"samples_{task}_", "results_").removesuffix("l"))
     if not results.is_file():
         return []
@@ -152,7 +171,10 @@ _HASHES = {
 
 
 def _shared(old, new, on_missing):
-    """The keys that both have, in the old one's order, and how many only one has. Raises ValueError for other tasks or documents."""
+    """The keys that both have, in the old one's order, and how many only one has.
+
+    Raises ValueError for other tasks or documents.
+    """
     shared = [key for key in old.by_key if key in new.by_key]
     alone = [
         [key for key in side.by_key if key not in other.by_key]
@@ -190,13 +212,14 @@ def _check_hashes(old, new, shared):
         other = [_identity(key) for key, one, two in pairs if one and two and one != two]
         if other:
             raise ValueError(
-                f"`{name}` differs for {few(other)} ({told}): run both with the same version and settings, "
-                f"or take `{name}` out of the lines if the difference is meant"
+                f"`{name}` differs for {few(other)} ({told}): run both with the same version and "
+                f"settings, or take `{name}` out of the lines if the difference is meant"
             )
         absent += [f"`{name}`"] if any(not (one and two) for _, one, two in pairs) else []
     return (
         [
-            f"Whether both were asked the same cannot be checked everywhere: {', '.join(absent)} missing."
+            f"Whether both were asked the same cannot be checked everywhere: {', '.join(absent)} "
+            "missing."
         ]
         if absent
         else []
@@ -218,7 +241,9 @@ def _choice(sample, metric):
 
 
 def _choices(samples, metric):
-    """Right choices and chosen ones, or Nones where they cannot be told or do not agree with the judgements."""
+    """Right choices and chosen ones, or Nones where they cannot be told or do not agree with the
+    judgements.
+    """
     try:
         right = (
             [right_choice(sample, "") for sample in samples]
@@ -235,7 +260,9 @@ def _choices(samples, metric):
 
 
 def _said(sample, answer=None):
-    """The answer as text: that of the choice, if the answer is one, else of the likeliest choice; None where there is no text."""
+    """The answer as text: that of the choice, if the answer is one, else of the likeliest
+    choice; None where there is no text.
+    """
     answers = sample["filtered_resps"]
     if answer and answer.startswith("choice "):
         return sample["arguments"][int(answer.removeprefix("choice "))][1].strip()
@@ -251,7 +278,9 @@ def _said(sample, answer=None):
 
 
 def _judged(old, new, metric, good):
-    """label, old, new as text for samples that a metric of 0 and 1 judges; `good` is what stands for right."""
+    """label, old, new as text for samples that a metric of 0 and 1 judges; `good` is what stands
+    for right.
+    """
     (right, before), (same, after) = _choices(old, metric), _choices(new, metric)
     if right and right == same:
         return [[f"choice {number}" for number in numbers] for numbers in (right, before, after)]
@@ -276,7 +305,10 @@ def _metrics(sample):
 
 
 def _blocks(old, new, shared):
-    """A block for each metric that is one finite number per document, and notes. Raises ValueError where there is none."""
+    """A block for each metric that is one finite number per document, and notes.
+
+    Raises ValueError where there is none.
+    """
     groups, blocks, notes = {}, [], []
     for key in shared:
         groups.setdefault((key[0], key[2]), []).append(key)
@@ -299,7 +331,8 @@ def _blocks(old, new, shared):
             binary = {value for side in values for value in side} <= {0, 1}
             notes += (
                 [
-                    f"{name}: less is better, so {'0 counts as right' if binary else 'the sign is turned'}."
+                    f"{name}: less is better, so "
+                    f"{'0 counts as right' if binary else 'the sign is turned'}."
                 ]
                 if less
                 else []
@@ -326,15 +359,18 @@ def join_samples(
     new,  # Samples
     on_missing="error",  # "drop" leaves out and counts what only one of them has
 ):
-    """The fields of a Pair. Raises ValueError for other tasks, documents, prompts or right answers."""
+    """The fields of a Pair.
+
+    Raises ValueError for other tasks, documents, prompts or right answers.
+    """
     shared, left_out = _shared(old, new, on_missing)
     notes = [*old.notes, *new.notes, *_check_hashes(old, new, shared)]
     blocks, more = _blocks(old, new, shared)
     if any(left_out.values()):
         notes.insert(
             0,
-            f"Only the answers that both runs have are compared: {left_out['old only']:,} only in the old and "
-            f"{left_out['new only']:,} only in the new are left out.",
+            f"Only the answers that both runs have are compared: {left_out['old only']:,} only in "
+            f"the old and {left_out['new only']:,} only in the new are left out.",
         )
     if len(blocks) > len({key[0] for key in shared}):
         more.append(

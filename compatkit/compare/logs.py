@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from math import isfinite, nan
+from math import nan
 from typing import Any, NamedTuple
 
 # %% ../../nbs/compare/logs.ipynb #d77ad42c
@@ -53,7 +53,9 @@ class Log(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What is chosen where a log holds several; "" for the only one there is, or for the reader's own choice."""
+    """What is chosen where a log holds several; "" for the only one there is, or for the
+    reader's own choice.
+    """
 
     task: str = ""
     scorer: str = ""
@@ -67,7 +69,10 @@ def chosen(
     wanted: str,  # what was asked for; "" for the only one
     option: str,  # "scorer", "metric", "task" or "side"
 ) -> str:
-    """The one that is wanted, or the only one there is. Raises ValueError that lists what there is."""
+    """The one that is wanted, or the only one there is.
+
+    Raises ValueError that lists what there is.
+    """
     names = list(dict.fromkeys(names))
     if wanted and wanted not in names:
         raise ValueError(f"there is no {option} {wanted!r}: {near(wanted, names)}")
@@ -98,7 +103,8 @@ def parsed(text: str | bytes, where: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"{where} is no whole JSON ({error.msg} at character {error.pos:,}): was it written to its end?"
+            f"{where} is no whole JSON ({error.msg} at character {error.pos:,}): was it written "
+            "to its end?"
         ) from None
     except (UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{where} cannot be read as JSON: {error}") from None
@@ -141,7 +147,10 @@ def shown(key: Key, tasks: bool = False) -> str:
 
 # %% ../../nbs/compare/logs.ipynb #55b958fe
 def _check_same_run(old: Log, new: Log, on_missing: str) -> list[str]:
-    """Notes on settings that differ. Raises ValueError for other scorers and for unfinished runs."""
+    """Notes on settings that differ.
+
+    Raises ValueError for other scorers and for unfinished runs.
+    """
     if old.scorer and new.scorer and old.scorer != new.scorer:
         raise ValueError(
             f"{old.name} was judged by {old.scorer} and {new.name} by {new.scorer}: "
@@ -154,7 +163,8 @@ def _check_same_run(old: Log, new: Log, on_missing: str) -> list[str]:
             '--on-missing drop (on_missing="drop")'
         )
     differing = [
-        f"The {name} differs: {old.settings[name]} in the old run, {new.settings[name]} in the new one."
+        f"The {name} differs: {old.settings[name]} in the old run, {new.settings[name]} in the "
+        "new one."
         for name in old.settings
         if name in new.settings and old.settings[name] != new.settings[name]
     ]
@@ -190,7 +200,10 @@ def shared_keys(
     new: Log,
     on_missing: str = "error",  # "drop" leaves out what only one of them has
 ) -> tuple[list[Key], dict[str, int]]:
-    """The keys that both have in the old one's order, and how many only one has. Raises ValueError for other samples."""
+    """The keys that both have in the old one's order, and how many only one has.
+
+    Raises ValueError for other samples.
+    """
     shared = [key for key in old.samples if key in new.samples]
     alone = [
         [key for key in log.samples if key not in other.samples]
@@ -198,7 +211,8 @@ def shared_keys(
     ]
     if not shared:
         samples = "; ".join(
-            f"{few([shown(key, tasks=True) for key in list(log.samples)[:3]], len(log.samples))} in {log.name}"
+            f"{few([shown(key, tasks=True) for key in list(log.samples)[:3]], len(log.samples))} "
+            f"in {log.name}"
             for log in (old, new)
         )
         raise ValueError(f"no sample is in both logs ({samples}): are these runs of the same task?")
@@ -208,7 +222,10 @@ def shared_keys(
 
 
 def _check_questions(old: Log, new: Log, keys: list[Key]) -> list[str]:
-    """A note where it cannot be checked. Raises ValueError where the same id stands for another question."""
+    """A note where it cannot be checked.
+
+    Raises ValueError where the same id stands for another question.
+    """
     pairs = [(key, old.samples[key].question, new.samples[key].question) for key in keys]
     other = [shown(key) for key, one, two in pairs if one and two and one != two]
     if other:
@@ -234,7 +251,10 @@ def without_answers(
     keys: list[Key],
     errors: str = "wrong",  # one of ERRORS
 ) -> tuple[list[Key], list[str]]:
-    """The keys to compare, and what must be said about answers that are not there. Raises ValueError under "fail"."""
+    """The keys to compare, and what must be said about answers that are not there.
+
+    Raises ValueError under "fail".
+    """
     if errors not in ERRORS:
         raise ValueError(f"errors is one of {', '.join(ERRORS)}, not {errors!r}")
     troubled = [[key for key in keys if log.samples[key].value is None] for log in (old, new)]
@@ -334,9 +354,10 @@ def _as_named(old: list[Sample], new: list[Sample]) -> list[list[str]] | None:
 
 def _as_judged(old: list[Sample], new: list[Sample]) -> list[list[str]]:
     """right, wrong, wrong otherwise, or no answer."""
-    word = lambda sample: (
-        NO_ANSWER if sample.value is None else "right" if sample.value == 1 else "wrong"
-    )
+
+    def word(sample):
+        return NO_ANSWER if sample.value is None else "right" if sample.value == 1 else "wrong"
+
     before, after = [word(sample) for sample in old], [word(sample) for sample in new]
     after = [
         "wrong otherwise"
@@ -404,13 +425,16 @@ def join_logs(
     on_missing: str = "error",  # "drop" leaves out and counts what only one of them has
     errors: str = "wrong",  # what becomes of samples without an answer, one of ERRORS
 ) -> dict:
-    """The fields of a Pair. Raises ValueError for other samples, questions, scorers, and unfinished runs."""
+    """The fields of a Pair.
+
+    Raises ValueError for other samples, questions, scorers, and unfinished runs.
+    """
     notes = _check_same_run(old, new, on_missing)
     keys, left_out = shared_keys(old, new, on_missing)
     if any(left_out.values()):
         notes.append(
-            f"Only the samples that both logs have are compared: {left_out['old only']:,} only in the old and "
-            f"{left_out['new only']:,} only in the new are left out."
+            f"Only the samples that both logs have are compared: {left_out['old only']:,} only in "
+            f"the old and {left_out['new only']:,} only in the new are left out."
         )
     unsure = _check_questions(old, new, keys)
     keys, told = without_answers(old, new, keys, errors)

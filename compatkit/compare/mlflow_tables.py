@@ -83,7 +83,10 @@ def _keys(rows: list[dict], asked: list[str]) -> Iterator[Key]:
 
 
 def read(path: Path, wanted: Wanted = Wanted()) -> Log:
-    """The rows of a table, judged by one metric. Raises ValueError for another content and an unclear metric."""
+    """The rows of a table, judged by one metric.
+
+    Raises ValueError for another content and an unclear metric.
+    """
     try:
         rows = _rows(path)
         metrics = _metrics(rows[0])

@@ -56,7 +56,8 @@ def _key(line: dict, number: int) -> Key:
     repeat = line.get("repeat", 0)
     if line.get("problem_idx") is None or isinstance(repeat, bool) or not isinstance(repeat, int):
         raise ValueError(
-            f"line {number} is no answer of NeMo Evaluator (`problem_idx`, `repeat` as a whole number, `reward`)"
+            f"line {number} is no answer of NeMo Evaluator (`problem_idx`, `repeat` as a whole "
+            "number, `reward`)"
         )
     return Key(str(line.get("benchmark") or _TASK), str(line["problem_idx"]), repeat + 1)
 

@@ -20,12 +20,14 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 # %% ../../nbs/compare/page.ipynb #449c4802
-from ..metrics import MCNEMAR, MEASURES, MODEL_MEASURES, SCORE_MEASURES, Measure
 from .policy import LIMITS
+from ..metrics import MCNEMAR, MEASURES, MODEL_MEASURES, SCORE_MEASURES, Measure
 
 # %% ../../nbs/compare/page.ipynb #b1c0e72b
 class Measured(NamedTuple):
-    """A value with its interval and the number of examples behind it; nan where nothing is known."""
+    """A value with its interval and the number of examples behind it; nan where nothing is
+    known.
+    """
 
     value: float = nan
     low: float = nan
@@ -75,7 +77,9 @@ def _points(share, digits=1):
 
 
 def _score(value, digits=None, sign=""):
-    """A number of unknown size: three decimals below a hundred, one above, and three digits where that would leave nothing."""
+    """A number of unknown size: three decimals below a hundred, one above, and three digits
+    where that would leave nothing.
+    """
     value = _number(value)
     written = ",.1f" if abs(value) >= 100 else ".3f" if abs(value) >= 0.01 or not value else ".3g"
     return _MISSING if value != value else f"{value:{sign}{written}}".replace("-", "−")
@@ -125,7 +129,9 @@ class Scale:
     show: object = _plain  # how a mark is written
 
     def at(self, value):
-        """A place as SVG wants it, in percent of the width; values beyond the ends stand at the ends."""
+        """A place as SVG wants it, in percent of the width; values beyond the ends stand at the
+        ends.
+        """
         share = (value - self.low) / (self.high - self.low)
         return f"{100 * min(1, max(0, share)):.2f}%"
 
@@ -342,10 +348,14 @@ def _quadrants(
 
 def _quadrants_sentence(numbers, old_right, total):
     """The flips in words."""
-    now = lambda key: f"{_count(numbers[key])} {'is' if numbers[key] == 1 else 'are'} now"
+
+    def now(key):
+        return f"{_count(numbers[key])} {'is' if numbers[key] == 1 else 'are'} now"
+
     return (
-        f"Of {_several(old_right, 'answer that was', 'answers that were')} right, {now('negative')} wrong; "
-        f"of {_several(total - old_right, 'that was', 'that were')} wrong, {now('positive')} right."
+        f"Of {_several(old_right, 'answer that was', 'answers that were')} right, "
+        f"{now('negative')} wrong; of {_several(total - old_right, 'that was', 'that were')} "
+        f"wrong, {now('positive')} right."
     )
 
 # %% ../../nbs/compare/page.ipynb #e377341b
@@ -362,7 +372,8 @@ def _in_groups(registry: dict[str, Measure]) -> dict[str, list[str]]:
     return groups
 
 
-_ENDS = {  # heading: ends of the scale, values that it must show, a dashed line; others find their own
+# heading: ends of the scale, values that it must show, a dashed line; others find their own
+_ENDS = {
     "Accuracy": ((0, 1), (), None),
     "What changed, of all examples": ((-1, 1), (0,), None),
     "On the errors and the right answers": ((0, 1), (0, 1), None),
@@ -426,7 +437,9 @@ def _measures(
     digits: int,
     beside: tuple = (),  # names in `found` that are no measures
 ) -> list[dict]:
-    """The groups that the summary fills; measures that no registry knows come last, under their own names."""
+    """The groups that the summary fills; measures that no registry knows come last, under their
+    own names.
+    """
     listed = [
         _group(
             heading, found, {key: registry[key] for key in keys}, digits, *_ENDS.get(heading, ())
@@ -450,7 +463,9 @@ SHOWN_FIRST, SHOWN_AT_MOST = (
 
 
 def _flips_of(found, name):
-    """How many examples of a class or slice flip, from its count or its rate; nan where neither is known."""
+    """How many examples of a class or slice flip, from its count or its rate; nan where neither
+    is known.
+    """
     counted = Measured.of(found.get(name)).value
     if counted == counted:
         return counted
@@ -480,7 +495,10 @@ def _classes(classes):
     }
     if not flips:
         return None
-    known = lambda number: number if number == number else -1.0
+
+    def known(number):
+        return number if number == number else -1.0
+
     order = sorted(
         flips, key=lambda name: (-known(flips[name][0]), -known(flips[name][1]), str(name))
     )
@@ -600,7 +618,9 @@ def _picture(match):
 
 
 def _clean(value):
-    """Text with visible stand-ins for control characters and lone surrogates; other values as they are."""
+    """Text with visible stand-ins for control characters and lone surrogates; other values as
+    they are.
+    """
     return _ODD.sub(_picture, value) if isinstance(value, str) else value
 
 # %% ../../nbs/compare/page.ipynb #06766954
@@ -635,7 +655,9 @@ def _value(value):
 
 
 def _column(key, values, name=None):
-    """A column for the page: key, name, kind (number, name, text or plain), and its values or their codes."""
+    """A column for the page: key, name, kind (number, name, text or plain), and its values or
+    their codes.
+    """
     values = [_value(value) for value in values]
     known = {value for value in values if value is not None}
     number = (
@@ -686,9 +708,14 @@ class Table:
         self.texts = {
             key: found for key, found in texts.items() if found
         }  # what occurs in each column
-        place = lambda text: (
-            list(QUADRANTS).index(_quadrant_key(text)) if _quadrant_key(text) else len(QUADRANTS)
-        )
+
+        def place(text):
+            return (
+                list(QUADRANTS).index(_quadrant_key(text))
+                if _quadrant_key(text)
+                else len(QUADRANTS)
+            )
+
         self.quadrants = {
             text: (QUADRANTS.get(_quadrant_key(text)) or Quadrant(text, "plain", ""))._asdict()
             for text in sorted(self.texts.get("quadrant", ()), key=lambda text: (place(text), text))
@@ -795,10 +822,16 @@ def _flips_sentence(table, rows_left_out, csv_name):
         return "There is no flip to show.", ""
     words = f"{_several(table.n, 'example', 'examples')}, old and new answer side by side."
     if {"old_text", "new_text"} <= set(table.texts):
-        words += " Words that only the old answer has are struck through, words that only the new one has are underlined."
+        words += (
+            " Words that only the old answer has are struck through, words that only the new "
+            "one has are underlined."
+        )
     if not rows_left_out:
         return words, ""
-    more = f"{_several(rows_left_out, 'more row', 'more rows')} {'is' if rows_left_out == 1 else 'are'}"
+    more = (
+        f"{_several(rows_left_out, 'more row', 'more rows')} "
+        f"{'is' if rows_left_out == 1 else 'are'}"
+    )
     return (
         (f"{words} {more} in", " beside this page.")
         if csv_name

@@ -15,10 +15,8 @@ from pathlib import Path
 import numpy as np
 
 # %% ../../nbs/compare/pair.ipynb #ac94aa1b
-from ..metrics import Sureness
-from .joins import Rows, by_block, match_rows, picked
-from ..predictions import ENDINGS, WHOLE, Predictions, few, found, log_probability
 from .hub_datasets import is_dataset, names_hub, read_dataset
+from .joins import Rows, by_block, match_rows, picked
 from .logs import Wanted
 from .readers import read_logs, reader_of
 from .repeats import Counts, by_example, examples_of, read_columns_of, repeated
@@ -32,6 +30,8 @@ from compatkit.compare.sources import (
     read_table,
     renamed,
 )
+from ..metrics import Sureness
+from ..predictions import ENDINGS, WHOLE, Predictions, few, found, log_probability
 
 # %% ../../nbs/compare/pair.ipynb #b45cbf93
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +72,9 @@ class Pair:
         self,
         positions,  # of examples, in the order wanted
     ):
-        """What can be shown of these examples, a dictionary each; what an example does not have is absent."""
+        """What can be shown of these examples, a dictionary each; what an example does not have
+        is absent.
+        """
         positions = np.asarray(positions, dtype=np.int64)
         rows = self.details(positions) if self.details else [{} for _ in positions]
         for name in ("label", "old", "new"):
@@ -108,7 +110,10 @@ _Coded = namedtuple(
 
 
 def _coded(source, name):
-    """A column of labels or answers. Raises ValueError for what is neither text nor whole numbers."""
+    """A column of labels or answers.
+
+    Raises ValueError for what is neither text nor whole numbers.
+    """
     import polars as pl
 
     series = source.column(name)
@@ -121,8 +126,8 @@ def _coded(source, name):
         if len(odd):
             told = few(odd.head(3).to_list(), len(odd))
             raise ValueError(
-                f"{source.name}: `{name}` holds fractions ({told}): answers are whole numbers or text; "
-                "scores belong into a column `score`, probabilities into `prob_<class>`"
+                f"{source.name}: `{name}` holds fractions ({told}): answers are whole numbers or "
+                "text; scores belong into a column `score`, probabilities into `prob_<class>`"
             )
     if not (kind.is_numeric() or kind in (pl.Boolean, pl.Null)):
         raise ValueError(
@@ -175,7 +180,10 @@ def _coded_text(series, cells):
 
 # %% ../../nbs/compare/pair.ipynb #c3c09cb0
 def _one_kind(parts, old, new):
-    """All coded columns with values of one kind, by (side, field). Raises ValueError where numbers meet text."""
+    """All coded columns with values of one kind, by (side, field).
+
+    Raises ValueError where numbers meet text.
+    """
     sides = {"old": old, "new": new}
     loose = [key for key in parts if sides[key[0]].cells]
     if loose and all(WHOLE.fullmatch(value) for key in loose for value in parts[key].values):
@@ -219,7 +227,8 @@ def _refuse_kinds(sides, values):
         for kind, ((side, name), given) in zip(("numbers", "text"), values.items())
     ]
     raise ValueError(
-        f"{' and '.join(told)}, so no two would ever be equal: write both as numbers or both as text"
+        f"{' and '.join(told)}, so no two would ever be equal: write both as numbers or both as "
+        "text"
     )
 
 
@@ -234,7 +243,8 @@ def _named(part, source, name):
     outside = [value for value in part.values if not 0 <= value < len(source.classes)]
     if outside:
         raise ValueError(
-            f"{source.name}: `{name}` holds {few(outside)}, which is no index of its {len(source.classes)} classes"
+            f"{source.name}: `{name}` holds {few(outside)}, which is no index of its "
+            f"{len(source.classes)} classes"
         )
     return _sorted_values(part, [source.classes[value] for value in part.values])
 
@@ -250,9 +260,15 @@ def _sorted_values(part, values):
 
 # %% ../../nbs/compare/pair.ipynb #4fc17b84
 def _answers(old, new, rows):
-    """answers, label, old, new for a Pair, if there are labels; and notes. Raises ValueError for missing answers and other labels."""
+    """answers, label, old, new for a Pair, if there are labels; and notes.
+
+    Raises ValueError for missing answers and other labels.
+    """
     sides = {"old": (old, rows.old), "new": (new, rows.new)}
-    has = lambda side, name: name in sides[side][0].schema
+
+    def has(side, name):
+        return name in sides[side][0].schema
+
     labelled = [side for side in sides if has(side, "label")]
     if not labelled or not (has("old", "prediction") and has("new", "prediction")):
         return {}, []
@@ -316,12 +332,16 @@ def _refuse_other_labels(answers, before, after, old, rows):
         ]
         ids = few(old.ids(_taken(other[:3], rows)), len(other))
         raise ValueError(
-            f"labels differ for ids {ids} (old {told[0]}; new {told[1]}): both must be judged by the same truth"
+            f"labels differ for ids {ids} (old {told[0]}; new {told[1]}): both must be judged by "
+            "the same truth"
         )
 
 # %% ../../nbs/compare/pair.ipynb #87154abf
 def _scores(old, new, rows):
-    """old_score and new_score for a Pair, empty where one of them has none. Raises ValueError for missing ones."""
+    """old_score and new_score for a Pair, empty where one of them has none.
+
+    Raises ValueError for missing ones.
+    """
     import polars as pl
 
     if not ("score" in old.schema and "score" in new.schema):
@@ -342,7 +362,9 @@ def _scores(old, new, rows):
 
 # %% ../../nbs/compare/pair.ipynb #e2a84e7f
 def _values(series, cells):
-    """A column as numbers, truth values or text (an array of objects); cells of a csv are numbers if all of them are."""
+    """A column as numbers, truth values or text (an array of objects); cells of a csv are
+    numbers if all of them are.
+    """
     import polars as pl
 
     if cells:
@@ -381,7 +403,10 @@ def _both(old, new, name, apart=False):
 
 
 def _columns(old, new, rows, wanted):
-    """Further columns for a Pair: those asked for, or all but free text. Raises ValueError for one that is not there."""
+    """Further columns for a Pair: those asked for, or all but free text.
+
+    Raises ValueError for one that is not there.
+    """
     columns = dict.fromkeys(old.further + new.further)
     for name in (
         columns if wanted is None else _chosen(columns, wanted, f"{old.name} or {new.name}")
@@ -413,7 +438,9 @@ def _chosen(columns, wanted, where):
 
 # %% ../../nbs/compare/pair.ipynb #579a8d11
 def _details(old, new, rows, apart):
-    """A function from positions to what the sources hold of these examples: id, texts, further columns."""
+    """A function from positions to what the sources hold of these examples: id, texts, further
+    columns.
+    """
 
     def details(positions):
         parts = []
@@ -452,7 +479,9 @@ _MOST_NUMBERS = 1 << 26  # of a matrix of logits; beyond, it is not read
 
 
 def _matrix_of(source: Source) -> tuple[np.ndarray, tuple | None] | None:
-    """Logits (N, C) of a source and the names of the columns; None where it has none, or too many."""
+    """Logits (N, C) of a source and the names of the columns; None where it has none, or too
+    many.
+    """
     import polars as pl
 
     if source.logits is not None:
@@ -481,7 +510,9 @@ def _matrix_of(source: Source) -> tuple[np.ndarray, tuple | None] | None:
 
 
 def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> dict:
-    """old_sureness and new_sureness for a Pair; empty where a side has no probabilities, or there are no labels."""
+    """old_sureness and new_sureness for a Pair; empty where a side has no probabilities, or
+    there are no labels.
+    """
     matrices = [_matrix_of(source) for source in (old, new)] if answers else [None]
     if any(matrix is None for matrix in matrices):
         return {}
@@ -513,8 +544,8 @@ def _nothing_to_compare(old: Source, new: Source) -> ValueError:
     )
     held = "; ".join(f"{source.name}: {found(source.schema, absent)}" for source in (old, new))
     return ValueError(
-        "there is nothing to compare: needed are the column `prediction` in both and `label` in one of them, "
-        f"or `score` in both ({held})"
+        "there is nothing to compare: needed are the column `prediction` in both and `label` in "
+        f"one of them, or `score` in both ({held})"
     )
 
 
@@ -523,8 +554,8 @@ def _left_out(old: Source, new: Source, left_out: dict) -> list[str]:
     if not any(left_out.values()):
         return []
     return [
-        f"Only the examples that both have are compared: {left_out['old only']:,} only in {old.name} and "
-        f"{left_out['new only']:,} only in {new.name} are left out."
+        f"Only the examples that both have are compared: {left_out['old only']:,} only in "
+        f"{old.name} and {left_out['new only']:,} only in {new.name} are left out."
     ]
 
 
@@ -563,13 +594,17 @@ def read_pair(
     old,
     new,  # paths: .parquet, .csv, .jsonl, or files or folders of lm-evaluation-harness samples
     on_missing="error",  # "drop" compares what both have and counts the rest
-    rename=None,  # column name in the files -> name here, such as {"y_pred": "prediction", "key": "id"}
+    # column name in the files -> name here, such as {"y_pred": "prediction", "key": "id"}
+    rename=None,
     label=None,  # the column with the right answers; the same as {label: "label"} in `rename`
     columns=None,  # further columns to load, a list of names; by default all but free text
     wanted: Wanted = Wanted(),  # the choice where a log holds several tasks, scorers, metrics
     sides=("", ""),  # the models to compare, where each log holds several
 ):
-    """Reads two files of answers and joins them by id. Raises FileNotFoundError, and ValueError naming what does not fit."""
+    """Reads two files of answers and joins them by id.
+
+    Raises FileNotFoundError, and ValueError naming what does not fit.
+    """
     _check_on_missing(on_missing)
     paths, rename = (
         [Path(path) for path in (old, new)],
@@ -591,7 +626,9 @@ def read_pair(
 
 
 def _opened(path, rename, name):
-    """The source of a file under the name that messages give it, which is more than the file's own where both are called alike."""
+    """The source of a file under the name that messages give it, which is more than the file's
+    own where both are called alike.
+    """
     try:
         return replace(read_source(path, rename), name=name)
     except ValueError as error:
@@ -621,7 +658,8 @@ def _check_rename(rename, paths, sources):
             there = dict.fromkeys(column for source in sources for column in source.schema)
             files = " or ".join(source.name for source in sources)
             raise ValueError(
-                f"there is no column {name!r}, to be read as `{here}`, in {files} ({found(there, name)})"
+                f"there is no column {name!r}, to be read as `{here}`, in {files} "
+                f"({found(there, name)})"
             )
 
 # %% ../../nbs/compare/pair.ipynb #33eb65eb
@@ -634,7 +672,10 @@ def read_columns(
     columns=None,  # further columns to load, a list of names; by default all but free text
     split="",  # of a data set with several
 ):
-    """The Pair of two columns of one file or data set. Raises FileNotFoundError, and ValueError naming what does not fit."""
+    """The Pair of two columns of one file or data set.
+
+    Raises FileNotFoundError, and ValueError naming what does not fit.
+    """
     path = Path(path)
     names = {id: "id", label or "label": "label"}
     dataset = is_dataset(path) or names_hub(path)

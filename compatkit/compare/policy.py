@@ -20,7 +20,10 @@ def share(
     value,  # "1%", ".01" or .01
     name="a share",  # for the message
 ):
-    """The fraction that is meant. Raises ValueError for what is no number, unclear, or beyond -100 to 100 %."""
+    """The fraction that is meant.
+
+    Raises ValueError for what is no number, unclear, or beyond -100 to 100 %.
+    """
     text = str(value).strip()
     number, percents = text.removesuffix("%").strip(), text.endswith("%")
     if isinstance(value, bool) or not re.fullmatch(
@@ -84,7 +87,9 @@ def _limit(name: str, value: object) -> float:
 # %% ../../nbs/compare/policy.ipynb #5f6c2499
 @dataclass(frozen=True)
 class Rule:
-    """Limits for all examples, for those where columns have given values, or for each combination of the values of columns."""
+    """Limits for all examples, for those where columns have given values, or for each
+    combination of the values of columns.
+    """
 
     limits: dict  # name in LIMITS -> number
     where: dict | None = None  # {column: value}
@@ -147,7 +152,10 @@ class Policy:
         table=None,  # a mapping with the keys of the TOML file
         **options,  # the same keys; None is left out, others replace the table's
     ):
-        """From a dictionary or keywords. Raises ValueError for unknown keys, naming near ones, and for unclear values."""
+        """From a dictionary or keywords.
+
+        Raises ValueError for unknown keys, naming near ones, and for unclear values.
+        """
         table = {
             **(table or {}),
             **{name: value for name, value in options.items() if value is not None},

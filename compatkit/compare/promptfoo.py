@@ -106,7 +106,10 @@ def _label(row: dict) -> str:
 
 
 def read(path: Path, wanted: Wanted = Wanted()) -> Log:
-    """The rows of one provider. Raises ValueError for another file, and where providers or metrics are unclear."""
+    """The rows of one provider.
+
+    Raises ValueError for another file, and where providers or metrics are unclear.
+    """
     try:
         rows = _rows(path)
         names = {name: None for row in rows for name in _providers(row)[:1]}

@@ -37,7 +37,10 @@ def bless(
     baseline: Path,  # where it is kept from now on
     force: bool = False,  # replace a file that was not blessed
 ) -> Path:
-    """Keep a file as the baseline, with its hash. Raises ValueError for a folder and for a file that was never a baseline."""
+    """Keep a file as the baseline, with its hash.
+
+    Raises ValueError for a folder and for a file that was never a baseline.
+    """
     if not candidate.is_file():
         raise ValueError(f"{candidate} is no file: only a file can be blessed")
     record = baseline.with_name(baseline.name + ENDING)
@@ -72,7 +75,8 @@ def check_blessed(path: Path) -> None:
         ) from None
     if wanted != _hash(path):
         raise ValueError(
-            f"{path.name} has changed since it was blessed: bless it again if that is meant (compatkit bless)"
+            f"{path.name} has changed since it was blessed: bless it again if that is meant "
+            "(compatkit bless)"
         )
 
 # %% ../../nbs/compare/pull_requests.ipynb #d9adc1f0
@@ -82,7 +86,10 @@ def gate(
     policy: Any = None,  # Policy, a dictionary of its keys, or a path to its TOML file
     **options: Any,  # of `compare`: slices, tolerance, margin, on_missing, rename, wanted
 ) -> Comparison:
-    """The comparison, if the policy holds; without one, if the new version is not worse. Raises AssertionError with the report."""
+    """The comparison, if the policy holds; without one, if the new version is not worse.
+
+    Raises AssertionError with the report.
+    """
     for path in (old, new):
         if isinstance(path, (str, os.PathLike)):
             check_blessed(Path(path))
@@ -147,7 +154,8 @@ def comment(
     if bad:
         lines += ["", "| condition | where | what became of it |", "| :-- | :-- | :-- |"]
         lines += [
-            f"| {one['name']} | {in_markdown(Data(_where(one)))} | {one['status']}: {one['reason']} |"
+            f"| {one['name']} | {in_markdown(Data(_where(one)))} | {one['status']}: "
+            f"{one['reason']} |"
             for one in bad[:8]
         ]
     lines += _broken(found)
@@ -155,7 +163,8 @@ def comment(
     if worse:
         lines += ["", "**Where it is worse than elsewhere**", ""]
         lines += [
-            f"- {in_markdown(Data(_where(one)))}: NFR {percent(one['nfr']['value'])} of {one['n']:,}"
+            f"- {in_markdown(Data(_where(one)))}: NFR {percent(one['nfr']['value'])} of "
+            f"{one['n']:,}"
             for one in worse[:5]
         ]
     notes = [f"- {in_markdown(Data(note), 500)}" for note in summary["notes"][:5]]
@@ -172,7 +181,9 @@ def _escaped(text: str, of_property: bool = False) -> str:
 
 
 def annotations(found: Comparison) -> list[str]:
-    """Workflow commands: an error for each condition that failed, a warning where data are too few, a notice with the verdict."""
+    """Workflow commands: an error for each condition that failed, a warning where data are too
+    few, a notice with the verdict.
+    """
     kinds = {"failed": "error", "too little data": "warning"}
     lines = [
         _command(kinds[one["status"]], f"{one['name']}, {visible(_where(one))}", one["reason"])
@@ -205,7 +216,10 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def junit(found: Comparison) -> str:
     """The conditions as JUnit XML."""
-    clean = lambda text: _NOT_XML.sub("?", str(text))
+
+    def clean(text):
+        return _NOT_XML.sub("?", str(text))
+
     cases = _conditions(found) or [
         {
             "name": "verdict",

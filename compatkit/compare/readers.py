@@ -74,12 +74,16 @@ def read_logs(
     wanted: Wanted = Wanted(),  # the choice where a log holds several
     sides: tuple[str, str] = ("", ""),  # the models to compare, where a file holds several
 ) -> dict:
-    """The fields of a Pair. Raises ValueError where the two are not of one kind, and what the readers raise."""
+    """The fields of a Pair.
+
+    Raises ValueError where the two are not of one kind, and what the readers raise.
+    """
     readers = [reader_of(path) for path in (old, new)]
     if readers[0] is not readers[1]:
         kinds = [reader.name if reader else "a table of answers" for reader in readers]
         raise ValueError(
-            f"{old.name} is {_a(kinds[0])} and {new.name} is {_a(kinds[1])}: both must be of one kind"
+            f"{old.name} is {_a(kinds[0])} and {new.name} is {_a(kinds[1])}: both must be of one "
+            "kind"
         )
     logs = [
         readers[0].read(path, wanted._replace(side=side) if side else wanted)

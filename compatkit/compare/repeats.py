@@ -45,7 +45,9 @@ def sign_flip_p(
     differences: np.ndarray,  # (N,) fractions with the denominator `unit`
     unit: int = 1,
 ) -> float:
-    """Two-sided p of the sum under random signs; exact unless the numbers are very many. 1 where nothing differs."""
+    """Two-sided p of the sum under random signs; exact unless the numbers are very many. 1 where
+    nothing differs.
+    """
     whole = np.rint(np.asarray(differences) * unit).astype(np.int64)
     sizes = Counter(np.abs(whole[whole != 0]).tolist())
     total, most = abs(int(whole.sum())), sum(size * count for size, count in sizes.items())
@@ -119,7 +121,9 @@ class Counts(NamedTuple):
 
 
 def noise_floor(right: np.ndarray, repeats: np.ndarray) -> float:
-    """How often one repeat of a version is right and another wrong; examples with one repeat say nothing."""
+    """How often one repeat of a version is right and another wrong; examples with one repeat say
+    nothing.
+    """
     several = repeats > 1
     c, r = right[several], repeats[several]
     return float((c * (r - c) / (r * (r - 1))).mean()) if len(r) else float("nan")
@@ -138,7 +142,9 @@ def _estimate(value: float, interval: tuple[float, float], n: int) -> dict:
 
 
 def measures(counts: Counts, level: float = LEVEL) -> dict:
-    """accuracy_old, accuracy_new, accuracy_gain, nfr, pfr and mcnemar, with the example as the unit."""
+    """accuracy_old, accuracy_new, accuracy_gain, nfr, pfr and mcnemar, with the example as the
+    unit.
+    """
     a, b = counts.shares
     n, unit = len(a), lcm(*np.unique(counts.repeats).tolist())
     p = sign_flip_p(b - a, unit) if unit <= 5_040 else sign_flip_p(np.sign(b - a))
@@ -154,7 +160,9 @@ def measures(counts: Counts, level: float = LEVEL) -> dict:
 
 
 def summary(counts: Counts) -> dict:
-    """The noise floor of both versions, and how many examples are stable and what became of them."""
+    """The noise floor of both versions, and how many examples are stable and what became of
+    them.
+    """
     a, b = counts.shares
     unsure = flaky(counts)
     return {
@@ -182,7 +190,9 @@ def read_columns_of(
 
 
 def _majority(right: np.ndarray, codes: np.ndarray, groups: list[np.ndarray]) -> np.ndarray:
-    """(E,) the answer of most repeats, among the right ones where most are right and else among the wrong ones."""
+    """(E,) the answer of most repeats, among the right ones where most are right and else among
+    the wrong ones.
+    """
     answers = []
     for rows in groups:
         good, share = right[rows], right[rows].mean()
@@ -192,7 +202,9 @@ def _majority(right: np.ndarray, codes: np.ndarray, groups: list[np.ndarray]) ->
 
 
 def _details(details: Callable, first: np.ndarray, own: dict[str, np.ndarray]) -> Callable:
-    """What can be shown of examples: their first repeat, under the example's own id, and our own columns."""
+    """What can be shown of examples: their first repeat, under the example's own id, and our own
+    columns.
+    """
 
     def of_examples(positions: np.ndarray) -> list[dict]:
         """A dictionary for each position."""
@@ -267,18 +279,21 @@ def sentences(counts: Counts | None) -> Iterator[str]:
     told, nfr = summary(counts), measures(counts)["nfr"]["value"]
     times = " or ".join(map(str, told["repeats"]))
     yield (
-        f"Each of {told['examples']:,} examples was answered {times} times: rates are expected ones over repeats, and the "
-        "example is the unit of every interval and test. Counts, classes, slices, single flips and the measures "
-        "below PFR take each example by the answer of most of its repeats."
+        f"Each of {told['examples']:,} examples was answered {times} times: rates are expected "
+        "ones over repeats, and the example is the unit of every interval and test. Counts, "
+        "classes, slices, single flips and the measures below PFR take each example by the answer "
+        "of most of its repeats."
     )
     floors = [told["noise_floor_old"], told["noise_floor_new"]]
     yield (
-        f"Noise floor: two repeats of one version flip from right to wrong in {floors[0]:.2%} (old) and "
-        f"{floors[1]:.2%} (new) of all cases; from the old to the new version it is {nfr:.2%} (NFR)."
+        f"Noise floor: two repeats of one version flip from right to wrong in {floors[0]:.2%} "
+        f"(old) and {floors[1]:.2%} (new) of all cases; from the old to the new version it is "
+        f"{nfr:.2%} (NFR)."
     )
     yield (
-        f"{told['broken']:,} examples fell by more than half of their repeats and {told['mended']:,} rose as much; "
-        f"{told['flaky']:,} are flaky, which means that they flip by themselves (column `stability`)."
+        f"{told['broken']:,} examples fell by more than half of their repeats and "
+        f"{told['mended']:,} rose as much; {told['flaky']:,} are flaky, which means that they flip "
+        "by themselves (column `stability`)."
     )
 
 # %% ../../nbs/compare/repeats.ipynb #151a333a

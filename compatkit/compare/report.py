@@ -18,10 +18,8 @@ from textwrap import fill
 import numpy as np
 
 # %% ../../nbs/compare/report.ipynb #cf3764ee
-from ..support.outputs import Outputs
-from ..predictions import ENDINGS, Predictions
-from .flips import flip_rows, write_rows
 from .conditions import EXIT_STATUS
+from .flips import flip_rows, write_rows
 from .logs import Wanted
 from .pair import Pair, read_pair
 from .policy import Policy, share
@@ -46,11 +44,15 @@ from compatkit.compare.text_tables import (
     visible,
 )
 from .verdict import Settings, summarize
+from ..predictions import ENDINGS, Predictions
+from ..support.outputs import Outputs
 
 # %% ../../nbs/compare/report.ipynb #8483433f
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """Two versions compared: see `verdict`, `status`, `to_dict`, `flips`, `to_html`; print it, or show it in a notebook."""
+    """Two versions compared: see `verdict`, `status`, `to_dict`, `flips`, `to_html`; print it,
+    or show it in a notebook.
+    """
 
     pair: Pair
     summary: dict  # what `verdict.summarize` gives
@@ -85,7 +87,9 @@ class Comparison:
         return json.dumps(self.summary | listed, indent=indent, allow_nan=False, default=str)
 
     def flips(self):
-        """The examples whose answer got better, worse or differently wrong, as a pandas DataFrame."""
+        """The examples whose answer got better, worse or differently wrong, as a pandas
+        DataFrame.
+        """
         import pandas as pd
 
         rows, _ = flip_rows(self.pair)
@@ -101,7 +105,10 @@ class Comparison:
         return Path(path)
 
     def __repr__(self):
-        return f"Comparison({_title(self.summary)}: {self.verdict}, {self.summary['examples']:,} examples)"
+        return (
+            f"Comparison({_title(self.summary)}: {self.verdict}, {self.summary['examples']:,} "
+            "examples)"
+        )
 
     def __str__(self):
         return self.to_text()
@@ -186,7 +193,10 @@ def _gate_in_words(summary: dict) -> str:
 def _text_of(comparison: Comparison, width: int, colour: bool) -> str:
     """The verdict, the gate, why, and every table."""
     summary = comparison.summary
-    tone = lambda word: _TONES.get(word, "calm") if colour else ""
+
+    def tone(word):
+        return _TONES.get(word, "calm") if colour else ""
+
     # to know the first flips by id, all must be read
     few = summary["overall"].get("counts", {}).get("negative", 0) <= _MANY
     rows, more = flip_rows(comparison.pair, ("negative",), most=5) if few else ([], 0)
@@ -294,7 +304,10 @@ def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None):
         raise ValueError(
             "rename is for files: give predictions and data frames the names that are wanted here"
         )
-    heading = lambda given, name: Path(given).stem if isinstance(given, (str, PathLike)) else name
+
+    def heading(given, name):
+        return Path(given).stem if isinstance(given, (str, PathLike)) else name
+
     names = names or (heading(old, "old"), heading(new, "new"))
     return Pair.of(
         _as_predictions(old, "old"),
@@ -312,7 +325,9 @@ def _as_policy(policy: Policy | Mapping | str | PathLike | None) -> Policy | Non
 
 
 def _tolerance(tolerance: float | str | None, policy: Policy | None) -> float:
-    """The tolerance asked for, else the gate's limit for all examples, so that verdict and gate speak of one number; else 1 %."""
+    """The tolerance asked for, else the gate's limit for all examples, so that verdict and gate
+    speak of one number; else 1 %.
+    """
     if tolerance is not None:
         return share(tolerance, "tolerance")
     whole = [
@@ -338,8 +353,11 @@ def compare(
     new=None,  # the same kinds
     slices=(),  # columns, each of whose values is looked at
     policy=None,  # Policy, a dictionary of its keys, or a path to its TOML file
-    tolerance=None,  # NFR up to which an update counts as compatible: .01 or "1%"; by default the policy's max_nfr, else 1 %
-    margin=0.01,  # change of accuracy too small to matter; of the scores' range where there are no labels
+    # NFR up to which an update counts as compatible: .01 or "1%"; by default the policy's max_nfr,
+    # else 1 %
+    tolerance=None,
+    # change of accuracy too small to matter; of the scores' range where there are no labels
+    margin=0.01,
     on_missing: str = "error",  # or "drop": examples that only one of them has
     names=None,  # (old, new) for headings
     rename=None,  # column in the files -> name here, such as {"y": "label", "answer": "prediction"}
@@ -347,10 +365,14 @@ def compare(
     categorical=(),  # columns of numbers whose single values are slices
     numeric=(),  # columns that are cut into quarters, however few values they have
     confidence=0.95,  # of every interval, 50 to 99.9 %
-    normalize: bool = False,  # compare answers without regard to case, spaces around them and forms of Unicode
+    # compare answers without regard to case, spaces around them and forms of Unicode
+    normalize: bool = False,
     wanted=None,  # of logs: task, scorer, metric, errors ("wrong", "drop", "fail") -> the choice
 ) -> Comparison:
-    """Two versions on the same examples. Raises ValueError or FileNotFoundError that say what to do."""
+    """Two versions on the same examples.
+
+    Raises ValueError or FileNotFoundError that say what to do.
+    """
     slices = (slices,) if isinstance(slices, str) else tuple(slices)
     slices = tuple(dict.fromkeys([*slices, *categorical, *numeric]))
     policy = _as_policy(policy)
@@ -385,10 +407,14 @@ def _headings(versions):
 
 
 def _headings_for(versions: list, names) -> list[str]:
-    """The names given, or those of the files. Raises ValueError for fewer than two versions and for another number of names."""
+    """The names given, or those of the files.
+
+    Raises ValueError for fewer than two versions and for another number of names.
+    """
     if len(versions) < 2:
         raise ValueError(
-            f"{len(versions)} version{'' if len(versions) == 1 else 's'}: a comparison needs at least two"
+            f"{len(versions)} version{'' if len(versions) == 1 else 's'}: a comparison needs at "
+            "least two"
         )
     names = _headings(versions) if names is None else list(names)
     if len(names) != len(versions):
@@ -405,7 +431,10 @@ def compare_versions(
     wanted=None,  # likewise
     **settings,  # slices, policy, tolerance, ... of `compare`, for each update of the series
 ):
-    """NFR and gain of every possible update, and each update of the series. Raises ValueError as `compare` does."""
+    """NFR and gain of every possible update, and each update of the series.
+
+    Raises ValueError as `compare` does.
+    """
     versions = list(versions)
     names = _headings_for(versions, names)
     policy = settings["policy"] = _as_policy(settings.get("policy"))

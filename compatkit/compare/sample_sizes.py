@@ -22,7 +22,9 @@ def smallest_sample(
     limit: float,  # a rate in (0, 1]
     level: float = 0.95,  # of the interval
 ) -> int:
-    """The fewest examples that can show, without a single flip, that the rate is at most `limit`."""
+    """The fewest examples that can show, without a single flip, that the rate is at most
+    `limit`.
+    """
     return ceil(round(log((1 - level) / 2) / log1p(-limit), 9)) if limit < 1 else 1
 
 # %% ../../nbs/compare/sample_sizes.ipynb #884f4bbe
@@ -31,7 +33,8 @@ _SIZES = [digits * 10**power for power in range(12) for digits in range(10, 100)
 
 def _power_below(n: int, rate: float, limit: float, tail: float) -> float:
     """Probability that the interval of a rate lies below the limit, which is above the rate."""
-    # at_least falls with k: the flips allowed are one fewer than the first k whose bound exceeds the limit
+    # at_least falls with k: the flips allowed are one fewer than the first k whose bound exceeds
+    # the limit
     allowed = (
         bisect_left(range(n + 1), True, key=lambda k: 1 - at_least(k + 1, n, limit) > tail) - 1
     )
@@ -50,7 +53,9 @@ def examples_for_rate(
     power: float = POWER,
     level: float = 0.95,  # of the interval
 ) -> float:
-    """The examples at which the interval lies on the rate's side of the limit with this probability; infinite where they are equal."""
+    """The examples at which the interval lies on the rate's side of the limit with this
+    probability; infinite where they are equal.
+    """
     reached, tail = (_power_below if rate < limit else _power_above), (1 - level) / 2
     if rate == limit:
         return inf
@@ -59,7 +64,9 @@ def examples_for_rate(
 
 # %% ../../nbs/compare/sample_sizes.ipynb #79b8e67b
 def _power_equal(n: int, flips: float, margin: float, reach: float) -> float:
-    """Probability that the gain's interval lies within the margin, if `flips` of the examples flip, either way alike."""
+    """Probability that the gain's interval lies within the margin, if `flips` of the examples
+    flip, either way alike.
+    """
     mean = n * flips / 2
     most = int(mean + 6 * sqrt(mean) + 6)
     logs = [
@@ -77,19 +84,25 @@ def _power_equal(n: int, flips: float, margin: float, reach: float) -> float:
 
 
 def examples_for_equality(
-    variance: float,  # of one example's change: the share of examples that flip, or the variance of score differences
+    # of one example's change: the share of examples that flip, or the variance of score differences
+    variance: float,
     margin: float,  # the change that is too small to matter
     power: float = POWER,
     level: float = 0.95,  # of the interval
 ) -> float:
-    """The examples at which the interval of a gain that is truly 0 lies within the margin, with this probability."""
+    """The examples at which the interval of a gain that is truly 0 lies within the margin, with
+    this probability.
+    """
     normal = NormalDist()
     reach = normal.inv_cdf((1 + level) / 2)
     scale = ((reach + normal.inv_cdf((1 + power) / 2)) / margin) ** 2
     n = variance * scale
     if n * variance > 60 or not 0 <= variance < 1:
         return n
-    enough = lambda size: _power_equal(size, variance, margin, reach) >= power
+
+    def enough(size):
+        return _power_equal(size, variance, margin, reach) >= power
+
     place = bisect_left(_SIZES, n)  # with few flips the normal distribution promises too much
     while place < len(_SIZES) and not enough(_SIZES[place]):
         place += 1

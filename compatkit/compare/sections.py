@@ -10,9 +10,9 @@ __all__ = ['measures_section', 'quadrant_section', 'where_in_words', 'change_sec
 from collections.abc import Iterator, Sized
 
 # %% ../../nbs/compare/sections.ipynb #48330c15
-from ..metrics import MCNEMAR, MEASURES, MODEL_MEASURES, SCORE_MEASURES, Measure, written
 from .flips import FIRST
 from .text_tables import Data, Section, percent
+from ..metrics import MCNEMAR, MEASURES, MODEL_MEASURES, SCORE_MEASURES, Measure, written
 
 # %% ../../nbs/compare/sections.ipynb #7d0954ce
 def _measure_rows(
@@ -110,7 +110,10 @@ def change_section(changes: list[dict], most: int) -> Section:
 
 def class_section(classes: dict, most: int) -> Section:
     """The classes in which an answer flips, most negative flips first."""
-    flips = lambda estimates, name: estimates[name]["value"] * estimates["n"]
+
+    def flips(estimates, name):
+        return estimates[name]["value"] * estimates["n"]
+
     moved = {
         name: estimates
         for name, estimates in classes.items()
@@ -192,7 +195,8 @@ def model_section(models: dict) -> Section:
     ]
     if sure := models.get("flips"):
         notes.append(
-            f"Of {sure['n']:,} negative flips {sure['sure']:,} are answered with a probability of at least 0.9."
+            f"Of {sure['n']:,} negative flips {sure['sure']:,} are answered with a probability of "
+            "at least 0.9."
         )
     return Section(
         "Each version by itself", ("", "old", "new", "change"), rows, note="\n".join(notes)
@@ -225,7 +229,10 @@ def flip_section(rows: list[dict], number: int) -> Section:
         for name in FIRST
         if name not in ("quadrant", "task") and any(name in row for row in rows)
     ]
-    cell = lambda value: f"{value:.4g}" if isinstance(value, float) else Data(value)
+
+    def cell(value):
+        return f"{value:.4g}" if isinstance(value, float) else Data(value)
+
     shown = [tuple(cell(row.get(name, "–")) for name in header) for row in rows]
     note = _rest(range(number), len(rows), "negative flips")
     return Section("Negative flips", header, shown, "l" * len(header), note)

@@ -16,10 +16,8 @@ from math import fsum
 import numpy as np
 
 # %% ../../nbs/compare/series.ipynb #d5f5be13
-from ..support.messages import few
-from ..metrics import clopper_pearson
-from .flips import flip_rows
 from .conditions import GATE_STATUSES
+from .flips import flip_rows
 from .pair import Pair
 from .sections import slice_section
 from .slices import once
@@ -34,6 +32,8 @@ from compatkit.compare.text_tables import (
     points,
     visible,
 )
+from ..metrics import clopper_pearson
+from ..support.messages import few
 
 # %% ../../nbs/compare/series.ipynb #d2a01788
 AllPairs = namedtuple("AllPairs", "level nfr gain")
@@ -45,7 +45,10 @@ AllPairs.__doc__ = (
 def all_pairs(
     values,  # V arrays (N,): right or not, or scores, of each version on the same examples
 ):
-    """Means, NFR and gain of every update. Raises ValueError for fewer than two versions or other examples."""
+    """Means, NFR and gain of every update.
+
+    Raises ValueError for fewer than two versions or other examples.
+    """
     sizes = {len(value) for value in values}
     if len(values) < 2 or len(sizes) > 1 or 0 in sizes:
         raise ValueError(
@@ -65,7 +68,9 @@ def all_pairs(
 # %% ../../nbs/compare/series.ipynb #bf71e60d
 @dataclass(frozen=True, eq=False, repr=False)
 class Versions:
-    """NFR and gain over all ordered pairs of versions, and each update of the series; print it, or show it in a notebook."""
+    """NFR and gain over all ordered pairs of versions, and each update of the series; print it,
+    or show it in a notebook.
+    """
 
     names: tuple  # V headings
     examples: int
@@ -119,7 +124,9 @@ class Versions:
         )
 
     def flip_rows(self, most: int | None = None) -> tuple[list[dict], int]:
-        """The flips of every update of the series, each row with its update; and how many there are beyond `most`."""
+        """The flips of every update of the series, each row with its update; and how many there
+        are beyond `most`.
+        """
         rows, left_out = [], 0
         for step in self.steps:
             name = f"{step.summary['old']} → {step.summary['new']}"
@@ -159,7 +166,9 @@ class Versions:
         return render_versions(self, *self.flip_rows(most))
 
     def picture(self):
-        """A matplotlib figure of the matrix: NFR as a shade of grey and in the cell, the gain below it."""
+        """A matplotlib figure of the matrix: NFR as a shade of grey and in the cell, the gain
+        below it.
+        """
         return _picture(self)
 
 
@@ -203,7 +212,10 @@ def _step_row(step) -> tuple:
     gain = estimates.get("accuracy_gain") or estimates["mean_difference"]
     unit = points if "accuracy_gain" in estimates else "{:+.4g}".format
     ends = [unit(gain[end]) if gain[end] is not None else "–" for end in ("low", "high")]
-    plain = lambda text: text.removesuffix(" points").removesuffix(" %")
+
+    def plain(text):
+        return text.removesuffix(" points").removesuffix(" %")
+
     nfr = estimates["nfr"]
     return (
         Data(f"{step.summary['old']} → {step.summary['new']}"),
@@ -227,7 +239,10 @@ def _sections(versions: Versions) -> list[Section]:
         worse = [one for one in step.summary["slices"] if one["significant"]]
         if worse:
             section = slice_section(worse, 5)
-            title = f"{visible(step.summary['old'])} → {visible(step.summary['new'])}: worse than elsewhere"
+            title = (
+                f"{visible(step.summary['old'])} → {visible(step.summary['new'])}: worse than "
+                "elsewhere"
+            )
             sections.append(section._replace(title=title))
     return sections
 
@@ -264,7 +279,10 @@ def _picture(versions):
     figure = Figure(figsize=(2 + 1.1 * count, 1.2 + 0.8 * count), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(versions.nfr, cmap="Greys", vmin=0, vmax=1.35 * largest or 1)
-    dark = lambda share: image.cmap(image.norm(share))[0] < 0.46
+
+    def dark(share):
+        return image.cmap(image.norm(share))[0] < 0.46
+
     for i in range(count):
         for j in range(count):
             gain = _gain_in_words(versions, versions.gain[i, j])
@@ -307,7 +325,9 @@ def _places(pair):
 def _shared(
     pairs,  # of the first version with each other one
 ):
-    """For each pair the positions of the examples that count and that all of them hold, in the first one's order."""
+    """For each pair the positions of the examples that count and that all of them hold, in the
+    first one's order.
+    """
     if not any(count for pair in pairs for count in pair.left_out.values()):
         counted = np.logical_and.reduce(list(map(_counted, pairs)))
         return [slice(None) if counted.all() else np.flatnonzero(counted)] * len(pairs)
@@ -328,7 +348,9 @@ def _values_of(pair: Pair, name: str) -> np.ndarray:
 
 
 def _recoded(pairs: list[Pair], rows: list) -> tuple[tuple, list[dict]]:
-    """The answers of all pairs, and of each pair its label, old and new as codes among them, on the shared rows."""
+    """The answers of all pairs, and of each pair its label, old and new as codes among them, on
+    the shared rows.
+    """
     texts = {isinstance(answer, str) for pair in pairs for answer in pair.answers}
     as_kind = str if len(texts) > 1 else lambda answer: answer  # a csv's 1 beside another's "1"
     answers = tuple(sorted({as_kind(answer) for pair in pairs for answer in pair.answers}))
@@ -340,7 +362,9 @@ def _recoded(pairs: list[Pair], rows: list) -> tuple[tuple, list[dict]]:
 
 
 def _refuse_other_labels(pairs, rows, answers, coded, names) -> None:
-    """Raises ValueError where two versions are judged by different truths: no two of them may disagree."""
+    """Raises ValueError where two versions are judged by different truths: no two of them may
+    disagree.
+    """
     for number, codes in enumerate(coded[1:], 2):
         other = np.flatnonzero(codes["label"] != coded[0]["label"])
         if len(other):
@@ -351,8 +375,8 @@ def _refuse_other_labels(pairs, rows, answers, coded, names) -> None:
                 for one in (coded[0], codes)
             )
             raise ValueError(
-                f"labels differ between {names[1]} and {names[number]} for ids {ids} ({first}; {second}): "
-                "all versions must be judged by the same truth"
+                f"labels differ between {names[1]} and {names[number]} for ids {ids} ({first}; "
+                f"{second}): all versions must be judged by the same truth"
             )
 
 
@@ -371,7 +395,10 @@ def step_pairs(
     pairs: list[Pair],  # of the first version with each other one
     names: list[str],  # a heading per version
 ) -> list[Pair]:
-    """A Pair for each version and the next one, on the examples that all share. Raises ValueError where labels differ."""
+    """A Pair for each version and the next one, on the examples that all share.
+
+    Raises ValueError where labels differ.
+    """
     rows, labelled = _shared(pairs), pairs[0].label is not None
     answers, coded = _recoded(pairs, rows) if labelled else ((), [{} for _ in pairs])
     if labelled:
@@ -421,7 +448,9 @@ def _repeats(pairs: list[Pair], rows: list, number: int):
 
 
 def _details_of(pair: Pair, positions: np.ndarray, number: int):
-    """What can be shown of these examples; old texts are the first version's, so later updates leave them out."""
+    """What can be shown of these examples; old texts are the first version's, so later updates
+    leave them out.
+    """
 
     def details(wanted):
         rows = pair.details(positions[wanted]) if pair.details else [{} for _ in wanted]
@@ -447,7 +476,10 @@ def versions_of(
     pairs: list[Pair],  # of the first version with each other one
     names: list[str],  # a heading per version
 ) -> tuple[Versions, list[Pair]]:
-    """The matrix over all of them, and the pairs of the series. Raises ValueError where they share no examples, labels differ or only some have labels."""
+    """The matrix over all of them, and the pairs of the series.
+
+    Raises ValueError where they share no examples, labels differ or only some have labels.
+    """
     kinds = {"accuracy" if pair.label is not None else "mean score" for pair in pairs}
     if len(kinds) > 1:
         raise ValueError(

@@ -15,8 +15,8 @@ from math import ceil, exp, lgamma, prod, sqrt
 import numpy as np
 
 # %% ../../nbs/compare/slices.ipynb #c532076d
-from ..support.messages import near
 from .pair import Pair
+from ..support.messages import near
 
 # %% ../../nbs/compare/slices.ipynb #808cb41d
 Levels = namedtuple("Levels", "codes names")  # (N,) integers; what each of them stands for
@@ -52,7 +52,9 @@ def _is_code(
     tops: np.ndarray,  # (K,) the distinct numbers
     counts: np.ndarray,  # (K,) how often each comes
 ) -> bool:
-    """Whether numbers are taken as they are: few of them, or not so few whole ones that come again and again, as codes do."""
+    """Whether numbers are taken as they are: few of them, or not so few whole ones that come
+    again and again, as codes do.
+    """
     whole = (tops == np.round(tops)).all()
     return len(tops) <= _AS_THEY_ARE or (
         whole and len(tops) <= _CODES and bool(np.median(counts) >= 2)
@@ -102,7 +104,10 @@ def _text_levels(values):
         TypeError,
         UnicodeEncodeError,
     ):  # objects of several kinds, or text that is not valid Unicode
-        text = lambda value: str(value).encode("utf-8", "backslashreplace").decode()
+
+        def text(value):
+            return str(value).encode("utf-8", "backslashreplace").decode()
+
         series = pl.Series(
             [None if v is None or v != v else text(v) for v in values.tolist()], dtype=pl.String
         )
@@ -137,7 +142,10 @@ def column_levels(
     name: str,  # a further column, or "label" or "task"
     numeric: bool = False,  # cut numbers into quarters, however few different ones there are
 ) -> Levels:
-    """The levels of one column of a pair. Raises ValueError for a name that it does not have, and where text is to be numeric."""
+    """The levels of one column of a pair.
+
+    Raises ValueError for a name that it does not have, and where text is to be numeric.
+    """
     if name in pair.columns:
         if numeric and pair.columns[name].dtype.kind not in "iuf":
             raise ValueError(f"the column {name!r} holds text, so it cannot be taken as numeric")
@@ -176,7 +184,9 @@ def once(
 def judged(
     pair: Pair,
 ) -> Pair:
-    """The part with right and wrong answers, each example once; the pair itself where that is all of it or there are no labels."""
+    """The part with right and wrong answers, each example once; the pair itself where that is
+    all of it or there are no labels.
+    """
     if pair.label is None or pair.task is None:
         return pair
     keep = once(pair).rows & (pair.label >= 0)
@@ -201,7 +211,9 @@ Flips = namedtuple("Flips", "negative positive")  # positions (F,) of each
 def flip_positions(
     pair,  # inputs.Pair
 ):
-    """Positions of the negative and of the positive flips: of answers, or of scores where there are no labels."""
+    """Positions of the negative and of the positive flips: of answers, or of scores where there
+    are no labels.
+    """
     if pair.label is None:  # codes of -1 are equal on both sides, so they are never flips
         return Flips(
             np.flatnonzero(pair.new_score < pair.old_score),
@@ -221,7 +233,10 @@ def cells(
     flips,  # Flips
     columns,  # {name: Levels}
 ):
-    """Every combination of levels that occurs, with its counts. Raises ValueError beyond 100,000 of them."""
+    """Every combination of levels that occurs, with its counts.
+
+    Raises ValueError beyond 100,000 of them.
+    """
     names, shape = " × ".join(columns), [len(column.names) for column in columns.values()]
     size, codes, occurring = prod(shape), 0, None
     if size >= 2**62:
@@ -237,7 +252,8 @@ def cells(
     used = np.flatnonzero(n)
     if len(used) > MOST_SLICES:
         raise ValueError(
-            f"{names} makes {len(used):,} slices, more than {MOST_SLICES:,}: leave a column out or group its values"
+            f"{names} makes {len(used):,} slices, more than {MOST_SLICES:,}: leave a column out "
+            "or group its values"
         )
     negative, positive = (
         np.bincount(codes[positions], minlength=size)[used] for positions in flips
@@ -269,7 +285,10 @@ def excess_p(
     else:  # from k - 1 downwards
         count = np.arange(flips - 1, max(0, -others, flips - 1 - reach), -1, dtype=np.float64)
         ratios = count * (others + count) / ((all_flips - count + 1) * (n - count + 1))
-    choose = lambda whole, part: lgamma(whole + 1) - lgamma(part + 1) - lgamma(whole - part + 1)
+
+    def choose(whole, part):
+        return lgamma(whole + 1) - lgamma(part + 1) - lgamma(whole - part + 1)
+
     start = flips if above else flips - 1
     first = exp(choose(all_flips, start) + choose(total - all_flips, n - start) - choose(total, n))
     chance = first * (1 + float(np.cumprod(ratios).sum()))
@@ -279,7 +298,9 @@ def excess_p(
 def false_discovery(
     p,  # (M,) p-values
 ):
-    """The q-value of each: the smallest false-discovery rate at which it is a discovery (Benjamini and Hochberg)."""
+    """The q-value of each: the smallest false-discovery rate at which it is a discovery
+    (Benjamini and Hochberg).
+    """
     p = np.asarray(p, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     scaled = p[order] * len(p) / np.arange(1, len(p) + 1)

@@ -40,7 +40,10 @@ _ROW, _HASH = "\0row", "\0hash"  # no column is called that
 
 @dataclass(frozen=True)
 class Source:
-    """The columns of a file. Reading raises ValueError where the file turns out to be broken, or has changed."""
+    """The columns of a file.
+
+    Reading raises ValueError where the file turns out to be broken, or has changed.
+    """
 
     name: str  # for messages and headings
     schema: dict  # column -> its polars type
@@ -129,7 +132,9 @@ def _collected(frame, **options):
 
 
 def _select(frame, names):
-    """Columns by their names; in a dictionary, by new name -> name. (`pl.col` would take ^x$ and * for patterns.)"""
+    """Columns by their names; in a dictionary, by new name -> name. (`pl.col` would take ^x$ and
+    * for patterns.)
+    """
     from polars.selectors import by_name
 
     names = names if isinstance(names, dict) else {name: name for name in names}
@@ -138,7 +143,9 @@ def _select(frame, names):
 
 _PLAINLY = {
     "invalid utf-8 sequence": "invalid UTF8",
-    "found more fields than defined in 'Schema'": "a row has more cells than the header: put quotes around text that holds a comma",
+    "found more fields than defined in 'Schema'": (
+        "a row has more cells than the header: put quotes around text that holds a comma"
+    ),
 }
 
 # %% ../../nbs/compare/sources.ipynb #3c498d17
@@ -206,7 +213,10 @@ def _of_jsonl(path, rename):
 
 
 def _of_lists(name, fields, classes=None, width=None):
-    """A source of columns that are in memory. Raises ValueError where one mixes text with other values."""
+    """A source of columns that are in memory.
+
+    Raises ValueError where one mixes text with other values.
+    """
     import polars as pl
 
     for key, values in fields.items():
@@ -241,7 +251,10 @@ def read_table(
     path,  # Path: .parquet, .csv or .jsonl
     rename,  # column name in the file -> name here
 ):
-    """Any columns of a file. Raises FileNotFoundError, and ValueError for a file that is not what its name says."""
+    """Any columns of a file.
+
+    Raises FileNotFoundError, and ValueError for a file that is not what its name says.
+    """
     with checked_file(path):
         return _unchanged(
             {".parquet": _of_parquet, ".csv": _of_csv, ".jsonl": _of_jsonl}[path.suffix](
@@ -269,7 +282,10 @@ def read_source(
     path,  # Path: .parquet, .csv or .jsonl
     rename,  # column name in the file -> name here
 ):
-    """The answers in a file. Raises what `read_table` raises, and ValueError where columns are missing."""
+    """The answers in a file.
+
+    Raises what `read_table` raises, and ValueError where columns are missing.
+    """
     if path.suffix in (".parquet", ".csv"):
         source = read_table(path, rename)
         with checked_file(path):
@@ -284,7 +300,10 @@ def read_source(
 
 def _unchanged(source, path):
     """The same; reading raises ValueError once the file is another than now."""
-    state = lambda: (path.stat().st_size, path.stat().st_mtime_ns)
+
+    def state():
+        return (path.stat().st_size, path.stat().st_mtime_ns)
+
     before = state()
 
     def read(names):
@@ -320,10 +339,13 @@ def renamed(
         for here, name in (names | {_HASH: _HASH}).items()
         if name in source.kept
     }
-    read = lambda wanted: _select(
-        source.read(list({names[name]: 0 for name in wanted})),
-        {name: names[name] for name in wanted},
-    )
+
+    def read(wanted):
+        return _select(
+            source.read(list({names[name]: 0 for name in wanted})),
+            {name: names[name] for name in wanted},
+        )
+
     return replace(
         source,
         schema={here: source.schema[name] for here, name in names.items()},

@@ -20,7 +20,9 @@ from .pair import Pair
 def normal_form(
     answer: object,  # a label or an answer: text or a whole number
 ) -> str:
-    """Without regard to case, to spaces around and between words, to the form of Unicode, and to a needless `.0`."""
+    """Without regard to case, to spaces around and between words, to the form of Unicode, and to
+    a needless `.0`.
+    """
     words = " ".join(normalize("NFKC", str(answer)).casefold().split())
     return re.sub(r"(-?\d+)\.0+", r"\1", words) if re.fullmatch(r"-?\d+\.0+", words) else words
 
@@ -48,7 +50,9 @@ def normalized(
 def misspelled(
     pair: Pair,
 ) -> str:
-    """A sentence about answers that are wrong only as they are written; empty where there are none."""
+    """A sentence about answers that are wrong only as they are written; empty where there are
+    none.
+    """
     if pair.label is None:
         return ""
     other, parts = normalized(pair), []
@@ -60,8 +64,9 @@ def misspelled(
         if len(odd):
             first = odd[0]
             parts.append(
-                f"{len(odd):,} answers of {heading} would be right if they were written like the label, "
-                f"such as {pair.answers[answer[first]]!r} for {pair.answers[pair.label[first]]!r}"
+                f"{len(odd):,} answers of {heading} would be right if they were written like the "
+                f"label, such as {pair.answers[answer[first]]!r} for "
+                f"{pair.answers[pair.label[first]]!r}"
             )
     remedy = "compare with --normalize (normalize=True), or write them alike in the files"
     return f"{'; '.join(parts)}: {remedy}." if parts else ""

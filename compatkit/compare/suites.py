@@ -41,7 +41,9 @@ def _task_of(path: Path) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The files and run folders of a suite; samples of the lm-evaluation-harness are none, their folder is one run."""
+    """The files and run folders of a suite; samples of the lm-evaluation-harness are none, their
+    folder is one run.
+    """
     endings = (*_TABLES, *_LOGS)
     return [
         path
@@ -68,7 +70,8 @@ def tasks_of(folder: Path) -> dict[str, Path]:
         name = _task_of(path)
         if name in tasks:
             raise ValueError(
-                f"{folder.name} holds the task {name!r} twice ({tasks[name].name}, {path.name}): keep one of them"
+                f"{folder.name} holds the task {name!r} twice ({tasks[name].name}, {path.name}): "
+                "keep one of them"
             )
         tasks[name] = path
     return tasks
@@ -88,7 +91,10 @@ class Tier(NamedTuple):
 
 
 def tiers_of(table: Mapping | None) -> list[Tier]:  # of the policy file
-    """The tiers, the required one first. Raises ValueError for unknown keys and unclear limits, as Policy does."""
+    """The tiers, the required one first.
+
+    Raises ValueError for unknown keys and unclear limits, as Policy does.
+    """
     whole = {name: value for name, value in (table or {}).items() if name not in TIERS}
     tiers = []
     for name in TIERS:
@@ -107,14 +113,19 @@ def tiers_of(table: Mapping | None) -> list[Tier]:  # of the policy file
 
 
 def tier_for(task: str, tiers: list[Tier]) -> Tier:
-    """The first tier that names a task, by its name before by a pattern; required where none does."""
+    """The first tier that names a task, by its name before by a pattern; required where none
+    does.
+    """
     exact = [tier for tier in tiers if task in tier.tasks]
     fitting = [tier for tier in tiers if any(fnmatchcase(task, pattern) for pattern in tier.tasks)]
     return next(iter([*exact, *fitting, *tiers]))
 
 
 def load_tiers(path: Path | None) -> list[Tier]:
-    """The tiers of a TOML file, or one without limits. Raises ValueError that begins with the file's name."""
+    """The tiers of a TOML file, or one without limits.
+
+    Raises ValueError that begins with the file's name.
+    """
     if path is None:
         return tiers_of(None)
     try:
@@ -124,7 +135,9 @@ def load_tiers(path: Path | None) -> list[Tier]:
 
 # %% ../../nbs/compare/suites.ipynb #3f1626c7
 def holm(values: list[float]) -> list[float]:
-    """Holm's adjusted p values, in the given order: below .05 each with a family-wise error of 5 %."""
+    """Holm's adjusted p values, in the given order: below .05 each with a family-wise error of 5
+    %.
+    """
     order, largest, adjusted = (
         sorted(range(len(values)), key=values.__getitem__),
         0.0,
@@ -158,7 +171,10 @@ def p_worse(found: Comparison) -> float:
 
 
 def pooled(tasks: list[Comparison]) -> dict:
-    """Accuracy gain and NFR over all labelled tasks: weighted by examples, and each task alike. Intervals of 95 %."""
+    """Accuracy gain and NFR over all labelled tasks: weighted by examples, and each task alike.
+
+    Intervals of 95 %.
+    """
     parts = [
         found.summary["overall"] for found in tasks if "accuracy_gain" in found.summary["overall"]
     ]
@@ -202,7 +218,9 @@ class TaskResult(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Suite:
-    """Two suites compared: see `status`, `reason`, `tasks`; print it, or take `to_dict`, `to_markdown`."""
+    """Two suites compared: see `status`, `reason`, `tasks`; print it, or take `to_dict`,
+    `to_markdown`.
+    """
 
     tasks: dict[str, TaskResult]
     missing: dict[str, list[str]]  # "old only", "new only" → tasks
@@ -326,7 +344,8 @@ def _verdict(
     if unsure:
         return (
             "too little data",
-            f"{len(unsure):,} of {len(required):,} required tasks cannot be judged: {few(unsure)}.{also}{new}",
+            f"{len(unsure):,} of {len(required):,} required tasks cannot be judged: "
+            f"{few(unsure)}.{also}{new}",
         )
     return "holds", f"all {len(required):,} required tasks hold.{also}{new}"
 
@@ -338,13 +357,17 @@ def compare_suites(
     on_missing: str = "error",  # within a task: examples that only one of them has
     wanted: Mapping | None = None,  # of logs: scorer, metric, errors
 ) -> Suite:
-    """Every task that both folders have. Raises ValueError where they share none, and what `compare` raises with the task's name."""
+    """Every task that both folders have.
+
+    Raises ValueError where they share none, and what `compare` raises with the task's name.
+    """
     tiers = tiers_of(policy) if isinstance(policy, Mapping) else load_tiers(policy)
     before, after = tasks_of(Path(old)), tasks_of(Path(new))
     shared = [name for name in before if name in after]
     if not shared:
         raise ValueError(
-            f"the two folders share no task ({few(list(before))} in {Path(old).name}; {few(list(after))} in {Path(new).name})"
+            f"the two folders share no task ({few(list(before))} in {Path(old).name}; "
+            f"{few(list(after))} in {Path(new).name})"
         )
     results: dict[str, Any] = {}
     for name in shared:

@@ -40,7 +40,10 @@ def in_markdown(
     """Text as it can stand in a table of a pull request's comment."""
     if not isinstance(text, Data):
         return text
-    plain = lambda c: c.isalnum() or c in " –-"
+
+    def plain(c):
+        return c.isalnum() or c in " –-"
+
     return f"<code>{''.join(c if plain(c) else f'&#{ord(c)};' for c in visible(text, most))}</code>"
 
 
@@ -50,7 +53,10 @@ def in_html(text):
 
 # %% ../../nbs/compare/text_tables.ipynb #1ad46731
 Section = namedtuple("Section", "title header rows align note", defaults=["", ""])
-Section.__doc__ = "A table with its title; align holds l or r for each column, by default l and then r; note stands below it."
+Section.__doc__ = (
+    "A table with its title; align holds l or r for each column, by default l and then r; note "
+    "stands below it."
+)
 
 
 def _width(text):
@@ -118,7 +124,10 @@ def as_markdown(
     section,  # Section
 ):
     """For a pull request."""
-    line = lambda cells: "| " + " | ".join(map(in_markdown, cells)) + " |"
+
+    def line(cells):
+        return "| " + " | ".join(map(in_markdown, cells)) + " |"
+
     rule = "|" + "|".join({"l": " :-- ", "r": " --: "}[side] for side in _aligned(section)) + "|"
     table = [line(section.header), rule, *map(line, section.rows)]
     return "\n".join(
@@ -141,7 +150,10 @@ def as_html(
 
     table = row(section.header, "th") + "".join(row(cells, "td") for cells in section.rows)
     note = f"<p>{in_html(section.note)}</p>" if section.note else ""
-    return f"<table><caption style='text-align:left'><b>{in_html(section.title)}</b></caption>{table}</table>{note}"
+    return (
+        "<table><caption "
+        f"style='text-align:left'><b>{in_html(section.title)}</b></caption>{table}</table>{note}"
+    )
 
 # %% ../../nbs/compare/text_tables.ipynb #ee58fe0a
 def percent(

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 # %% ../../nbs/compare/verdict.ipynb #1413c75b
+from .conditions import gate, keeps, too_small
 from .estimates import LEVEL, by_class, by_slice, models, overall
 from .flips import changes
-from .conditions import gate, keeps, too_small
 from .pair import Pair
 from .policy import Policy
 from compatkit.compare.sample_sizes import (
@@ -77,8 +77,9 @@ def _in_sentence(
     """How accuracy or the mean score moved."""
     shown, unit = (percent, points) if thing == "Accuracy" else ("{:.4g}".format, "{:+.4g}".format)
     return (
-        f"{thing} goes from {shown(before['value'])} to {shown(after['value'])}: {unit(gain['value'])} "
-        f"({100 * level:g} % interval {unit(gain['low']).removesuffix(' points')} to {unit(gain['high'])}; {beside})."
+        f"{thing} goes from {shown(before['value'])} to {shown(after['value'])}: "
+        f"{unit(gain['value'])} ({100 * level:g} % interval "
+        f"{unit(gain['low']).removesuffix(' points')} to {unit(gain['high'])}; {beside})."
     )
 
 
@@ -124,7 +125,10 @@ def _more(evidence: _Evidence, compatible: bool | None, nfr: dict, tolerance, ma
         needed = [size, examples_for_rate(nfr["value"], tolerance, power, level)]
         conditions = [seems, f"NFR is {percent(nfr['value'])}"]
     size = about(max(needed))
-    return f" If {' and '.join(conditions)}, {size} would show it with a probability of {100 * POWER:g} %."
+    return (
+        f" If {' and '.join(conditions)}, {size} would show it with a probability of "
+        f"{100 * POWER:g} %."
+    )
 
 # %% ../../nbs/compare/verdict.ipynb #7e3fc341
 def _flips_sentence(overall: dict, nfr: dict, compatible: bool | None, tolerance: float) -> str:
@@ -133,15 +137,17 @@ def _flips_sentence(overall: dict, nfr: dict, compatible: bool | None, tolerance
     fate = "flip from right to wrong" if "nfr" in overall else "score lower"
     interval = f"{percent(nfr['low']).removesuffix(' %')} to {percent(nfr['high'])}"
     return (
-        f"{round(nfr['value'] * nfr['n']):,} of {nfr['n']:,} examples {fate} "
-        f"(NFR {percent(nfr['value'])}, interval {interval}), {kept} the tolerance of {percent(tolerance)}."
+        f"{round(nfr['value'] * nfr['n']):,} of {nfr['n']:,} examples {fate} (NFR "
+        f"{percent(nfr['value'])}, interval {interval}), {kept} the tolerance of "
+        f"{percent(tolerance)}."
     )
 
 
 def verdict(
     overall: dict,  # what `measures` gives, or {"scores": what `score_measures` gives}
     tolerance: float = 0.01,  # the NFR up to which an update counts as compatible, in (0, 1)
-    margin: float = 0.01,  # the change too small to matter: of accuracy, or in the unit of the scores
+    # the change too small to matter: of accuracy, or in the unit of the scores
+    margin: float = 0.01,
     level: float = LEVEL,  # of the intervals
 ) -> tuple[str, str]:
     """One of VERDICTS, and the reason in a few sentences with the numbers."""
@@ -173,7 +179,8 @@ class Settings(NamedTuple):
 
     slices: tuple = ()  # columns, each of whose values is looked at
     pairs: bool = False  # also every combination of the values of two of them
-    numeric: tuple = ()  # columns for slices that are cut into quarters, however few values they have
+    # columns for slices that are cut into quarters, however few values they have
+    numeric: tuple = ()
     policy: Policy | None = None
     tolerance: float = 0.01  # NFR up to which an update counts as compatible, in (0, 1)
     margin: float = 0.01  # change of accuracy too small to matter; for scores, of their range
@@ -208,7 +215,10 @@ def summarize(
     pair: Pair,
     settings: Settings = Settings(),
 ) -> dict:
-    """Everything about a pair as a dictionary of plain values; what is undefined is None. Raises ValueError without examples."""
+    """Everything about a pair as a dictionary of plain values; what is undefined is None.
+
+    Raises ValueError without examples.
+    """
     settings.check()
     if not pair.n:
         raise ValueError("there are no examples: nothing can be compared")
@@ -216,7 +226,8 @@ def summarize(
     whole = overall(pair, slice(None) if counted.rows.all() else counted.rows, level)
     if not whole:
         raise ValueError(
-            "there are neither labels nor scores to compare: add the right answers or a score per example"
+            "there are neither labels nor scores to compare: add the right answers or a score per "
+            "example"
         )
     word, reason = _word(pair, whole, settings)
     tasks, policy = _tasks(pair, level), settings.policy
@@ -259,11 +270,14 @@ def _remarks(pair: Pair, counted: Once, tasks: dict) -> Iterator[str]:
         yield told
     if not counted.rows.all():
         yield (
-            "A task with several metrics counts once in what is said about all examples, by the first metric of its kind; "
-            "the others stand under tasks."
+            "A task with several metrics counts once in what is said about all examples, by the "
+            "first metric of its kind; the others stand under tasks."
         )
     if sum("scores" in found["overall"] for found in tasks.values()) > 1:
-        yield "Scores of several tasks stand together under all examples, though their scales may differ: look at each task."
+        yield (
+            "Scores of several tasks stand together under all examples, though their scales "
+            "may differ: look at each task."
+        )
 
 
 def _range(pair: Pair) -> float:

@@ -9,16 +9,15 @@ __all__ = ['render_versions']
 import numpy as np
 
 # %% ../../nbs/compare/versions_page.ipynb #c26c0beb
-from ..metrics import written
 from compatkit.compare.page import (
     Measured,
-    Scale,
     drawn,
     flips_view,
     page_parts,
     scale_of,
     status_view,
 )
+from ..metrics import written
 
 # %% ../../nbs/compare/versions_page.ipynb #8616a570
 def _measure_view(estimate: dict, kind: str) -> dict:

@@ -76,44 +76,143 @@ def _of(
 
 
 CATALOGUE = (
-    *_of("Gated Fusion", "gated_fusion", {
-        "1": "table 1: all methods, a larger model", "2": "table 2: all methods, a model of another family",
-        "3": "table 3: votes of more and more new models", "4": "table 4: the old model dropped at inference",
-        "5": "table 5: caches of old logits", "6": "table 6: examples of mended flips", "rates": "section 5.5: flips mended, faults added",
-    }, ("sst2", "mrpc"), _GLUE),
-    *_of("Positive-Congruent Training", "distillation", {
-        "main": "table 2a: all methods, one architecture twice", "3": "table 3: the grid of α and β", "4": "table 4: a larger architecture",
-        "5a": "table 5a: half of the samples, then all", "figure5": "figure 5: error and relative NFR by epoch",
-        "one_model": "its open question: the ensemble's NFR at the cost of one model",
-    }, ("fashion_mnist",), ("imagenet",)),
-    *_of("Positive-Congruent Training", "distillation", {
-        "2b": "table 2b: fine-tuned from a common start", "5b": "table 5b: half of the classes, then all",
-        "augmentation": "ours: old logits of the plain or of the augmented image",
-    }, ("fashion_mnist",), ("imagenet",), ("digits",)),
-    *_of("Positive-Congruent Training", "distillation", {"mrpc": "the talk's table on MRPC"}, ("sst2", "mrpc"), ("mrpc",), ("mrpc",)),
-    *_of("Positive-Congruent Training", "ensembles", {
-        "figure2": "figure 2: all pairs of a zoo", "figure3": "figure 3: NFR and error by the ensemble's size", "figure4": "figure 4: uncertainty of what flips",
-    }, ("fashion_mnist",), ("imagenet",)),
-    *_of("BCWI", "bcwi", {
-        "main": "the MASSIVE table: old, target, new, interpolated", "curve": "accuracy and NFR over α",
-        "baselines": "EWC, prior weight decay, Mixout, distillation at all strengths", "cost": "memory, time, what can be tuned afterwards",
-        "ensemble": "interpolation against the probability ensemble", "soup": "soups of 1 to 16 new models", "fisher": "importances by Fisher's information",
-    }, _ADDED, _INTENTS),
+    *_of(
+        "Gated Fusion",
+        "gated_fusion",
+        {
+            "1": "table 1: all methods, a larger model",
+            "2": "table 2: all methods, a model of another family",
+            "3": "table 3: votes of more and more new models",
+            "4": "table 4: the old model dropped at inference",
+            "5": "table 5: caches of old logits",
+            "6": "table 6: examples of mended flips",
+            "rates": "section 5.5: flips mended, faults added",
+        },
+        ("sst2", "mrpc"),
+        _GLUE,
+    ),
+    *_of(
+        "Positive-Congruent Training",
+        "distillation",
+        {
+            "main": "table 2a: all methods, one architecture twice",
+            "3": "table 3: the grid of α and β",
+            "4": "table 4: a larger architecture",
+            "5a": "table 5a: half of the samples, then all",
+            "figure5": "figure 5: error and relative NFR by epoch",
+            "one_model": "its open question: the ensemble's NFR at the cost of one model",
+        },
+        ("fashion_mnist",),
+        ("imagenet",),
+    ),
+    *_of(
+        "Positive-Congruent Training",
+        "distillation",
+        {
+            "2b": "table 2b: fine-tuned from a common start",
+            "5b": "table 5b: half of the classes, then all",
+            "augmentation": "ours: old logits of the plain or of the augmented image",
+        },
+        ("fashion_mnist",),
+        ("imagenet",),
+        ("digits",),
+    ),
+    *_of(
+        "Positive-Congruent Training",
+        "distillation",
+        {"mrpc": "the talk's table on MRPC"},
+        ("sst2", "mrpc"),
+        ("mrpc",),
+        ("mrpc",),
+    ),
+    *_of(
+        "Positive-Congruent Training",
+        "ensembles",
+        {
+            "figure2": "figure 2: all pairs of a zoo",
+            "figure3": "figure 3: NFR and error by the ensemble's size",
+            "figure4": "figure 4: uncertainty of what flips",
+        },
+        ("fashion_mnist",),
+        ("imagenet",),
+    ),
+    *_of(
+        "BCWI",
+        "bcwi",
+        {
+            "main": "the MASSIVE table: old, target, new, interpolated",
+            "curve": "accuracy and NFR over α",
+            "baselines": "EWC, prior weight decay, Mixout, distillation at all strengths",
+            "cost": "memory, time, what can be tuned afterwards",
+            "ensemble": "interpolation against the probability ensemble",
+            "soup": "soups of 1 to 16 new models",
+            "fisher": "importances by Fisher's information",
+        },
+        _ADDED,
+        _INTENTS,
+    ),
     *_of("BCWI", "bcwi", {"classes": "classes added"}, _INTENTS, _INTENTS),
-    *_of("BCWI", "landscape", {
-        "main": "loss and error in the plane of old, new and target", "rebasin": "its open idea: the target moved into the old model's basin",
-    }, ("massive_adddata",), ("massive",)),
-    *_of("MUSCLE", "muscle", {"3": "table 3: choices by likelihood"}, ("arithmetic", "piqa"), ("hellaswag", "piqa"), ("arithmetic",), ("main",)),
-    *_of("MUSCLE", "muscle", {"4": "table 4: exact match"}, ("arithmetic",), ("gsm8k",), ("arithmetic",)),
-    *_of("MUSCLE", "muscle", {"5": "table 5: generated summaries"}, ("samsum",), ("samsum",), ("arithmetic",), ("main",)),
-    *_of("MUSCLE", "muscle", {
-        "6": "table 6: the masks", "figure4": "figure 4: flips over all pairs of a family", "figure5": "figure 5: inconsistency flips",
-        "dial": "ours: smaller shares of cross-entropy",
-    }, ("arithmetic", "piqa"), ("piqa",), ("arithmetic",)),
-    *_of("compatkit", "decisions", {
-        "main": "the price of a flip beside the methods", "guarantee": "how often the certificate is broken", "on_top": "the rule on top of each method",
-    }, ("sst2", "mrpc"), ()),
-)  # fmt: skip
+    *_of(
+        "BCWI",
+        "landscape",
+        {
+            "main": "loss and error in the plane of old, new and target",
+            "rebasin": "its open idea: the target moved into the old model's basin",
+        },
+        ("massive_adddata",),
+        ("massive",),
+    ),
+    *_of(
+        "MUSCLE",
+        "muscle",
+        {"3": "table 3: choices by likelihood"},
+        ("arithmetic", "piqa"),
+        ("hellaswag", "piqa"),
+        ("arithmetic",),
+        ("main",),
+    ),
+    *_of(
+        "MUSCLE",
+        "muscle",
+        {"4": "table 4: exact match"},
+        ("arithmetic",),
+        ("gsm8k",),
+        ("arithmetic",),
+    ),
+    *_of(
+        "MUSCLE",
+        "muscle",
+        {"5": "table 5: generated summaries"},
+        ("samsum",),
+        ("samsum",),
+        ("arithmetic",),
+        ("main",),
+    ),
+    *_of(
+        "MUSCLE",
+        "muscle",
+        {
+            "6": "table 6: the masks",
+            "figure4": "figure 4: flips over all pairs of a family",
+            "figure5": "figure 5: inconsistency flips",
+            "dial": "ours: smaller shares of cross-entropy",
+        },
+        ("arithmetic", "piqa"),
+        ("piqa",),
+        ("arithmetic",),
+    ),
+    *_of(
+        "compatkit",
+        "decisions",
+        {
+            "main": "the price of a flip beside the methods",
+            "guarantee": "how often the certificate is broken",
+            "on_top": "the rule on top of each method",
+        },
+        ("sst2", "mrpc"),
+        (),
+    ),
+)
 
 # %% ../../nbs/experiments/catalogue.ipynb #161cf14b
 @dataclass(frozen=True)
@@ -146,7 +245,9 @@ class Job:
 
     @property
     def configuration(self) -> dict:
-        """What names the job's folder: asked for again with another notebook or library, it is another run."""
+        """What names the job's folder: asked for again with another notebook or library, it is
+        another run.
+        """
         return {
             "kind": "table",
             "notebook": self.entry.notebook,
@@ -175,7 +276,9 @@ def entries(
         str
     ] = (),  # such as gated_fusion:1, or a notebook's name for all its tables; none: all
 ) -> list[Entry]:
-    """The entries of these names, in the list's order; ValueError offers the nearest for one that is not there."""
+    """The entries of these names, in the list's order; ValueError offers the nearest for one
+    that is not there.
+    """
     known = [
         *dict.fromkeys(entry.notebook for entry in CATALOGUE),
         *(entry.name for entry in CATALOGUE),
@@ -195,7 +298,9 @@ def jobs(
     seeds: int = 0,  # 0: the notebooks' own numbers
     keep: bool = False,  # copy results to results/
 ) -> list[Job]:
-    """The jobs that make these tables; ValueError for an unknown name, scale or task, or where no entry has the task."""
+    """The jobs that make these tables; ValueError for an unknown name, scale or task, or where
+    no entry has the task.
+    """
     if scale not in SCALES:
         raise ValueError(_nearest(scale, SCALES, "scale"))
     known = known_tasks()
@@ -212,7 +317,8 @@ def jobs(
     if not made:
         offered = sorted({task for entry in chosen for task in entry.tasks(scale)})
         raise ValueError(
-            f"none of these tables is made on {', '.join(tasks) or 'any task'} at the {scale} scale; tasks there: {', '.join(offered) or 'none'}"
+            f"none of these tables is made on {', '.join(tasks) or 'any task'} at the {scale} "
+            f"scale; tasks there: {', '.join(offered) or 'none'}"
         )
     return made
 
@@ -220,8 +326,8 @@ def jobs(
 @cache
 def known_tasks() -> tuple:
     """The names of all tasks, of texts, images and questions."""
-    from compatkit.training.tasks import EMBEDDED, TASKS
     from compatkit.language.tasks import LANGUAGE_TASKS
+    from compatkit.training.tasks import EMBEDDED, TASKS
 
     return tuple(
         dict.fromkeys([*EMBEDDED, *TASKS, "massive_adddata", "arithmetic", *LANGUAGE_TASKS])
@@ -230,11 +336,14 @@ def known_tasks() -> tuple:
 
 @cache
 def source_fingerprint(notebook: str) -> str:
-    """16 digits of the SHA-256 over a notebook's code and the whole library; FileNotFoundError outside the project."""
+    """16 digits of the SHA-256 over a notebook's code and the whole library; FileNotFoundError
+    outside the project.
+    """
     root = project_root()
     if root is None:
         raise FileNotFoundError(
-            "no settings.ini of compatkit at or above the current folder: start this in the project's folder"
+            "no settings.ini of compatkit at or above the current folder: start this in the "
+            "project's folder"
         )
     cells = json.loads((root / "nbs" / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]
     parts = ["".join(cell["source"]).encode() for cell in cells if cell["cell_type"] == "code"]
@@ -272,7 +381,9 @@ def survey(
     folder=None,  # of all runs; home() unless told
     results=None,  # results/ unless told
 ) -> list[State]:
-    """The state of each job, reading every record once; ValueError names a record that was edited."""
+    """The state of each job, reading every record once; ValueError names a record that was
+    edited.
+    """
     done = find(folder or home(), kind="table")
     failed = [
         one for one in failed_runs(folder or home()) if one["configuration"].get("kind") == "table"
@@ -308,15 +419,21 @@ def _is_of(kept: _Kept, job: Job) -> bool:
 
 def _state(job: Job, done: list, failed: list, kept: list) -> State:
     """One job's state; what happened last counts."""
-    same = lambda configuration: (
-        (configuration["notebook"], configuration["parameters"])
-        == (job.entry.notebook, job.parameters)
-    )
+
+    def same(configuration):
+        return (configuration["notebook"], configuration["parameters"]) == (
+            job.entry.notebook,
+            job.parameters,
+        )
+
     mine = [run for run in done if same(run.configuration)]
     errors = [one for one in failed if same(one["configuration"])]
     at_hand = [one for one in kept if _is_of(one, job) and one.seeds >= job.seeds]
     seconds, source = _estimate(job, mine, done, kept)
-    moment = lambda record: datetime.fromisoformat(record["started"])
+
+    def moment(record):
+        return datetime.fromisoformat(record["started"])
+
     if any(run.id == run_id(job.configuration) for run in mine):
         return State(job, "done", moment(mine[-1].record), job.seeds, seconds, source)
     if errors and (not mine or errors[-1]["started"] > mine[-1].record["started"]):
@@ -331,7 +448,10 @@ def _state(job: Job, done: list, failed: list, kept: list) -> State:
 def _estimate(job: Job, mine: list, done: list, kept: list) -> tuple:
     """(seconds, where they come from) of doing a job from nothing."""
     here = machine()
-    elsewhere = lambda where: "" if where == here else ", another machine"
+
+    def elsewhere(where):
+        return "" if where == here else ", another machine"
+
     if mine:
         return mine[-1].record[
             "seconds"

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from math import hypot, isnan
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -28,7 +27,9 @@ class Claim:
     notebook: str
     tables: tuple  # values of `table` whose kept tables can judge it
     rows: tuple  # methods; a name's beginning is enough
-    than: tuple = ()  # methods; ("each other",): all treated rows; (): the row's own accuracy against the untreated model's
+    # methods; ("each other",): all treated rows; (): the row's own accuracy against the untreated
+    # model's
+    than: tuple = ()
     factor: float = 1.0  # c
     denied: bool = False  # the claim is that it is not so
 
@@ -36,31 +37,192 @@ class Claim:
 _MAIN, _MIXTURES = ("main", "1", "2"), ("old-new probabilities", "old-new logits")
 _MASKS = ("o right", "KL to o everywhere", "CE + ")
 CLAIMS = (
-    Claim("Gated Fusion", "Gated fusion has the lowest NFR of all methods (tables 1, 2)", "gated_fusion", _MAIN, ("gated fusion",), ("each other",)),
+    Claim(
+        "Gated Fusion",
+        "Gated fusion has the lowest NFR of all methods (tables 1, 2)",
+        "gated_fusion",
+        _MAIN,
+        ("gated fusion",),
+        ("each other",),
+    ),
     Claim("Gated Fusion", "… without loss of accuracy", "gated_fusion", _MAIN, ("gated fusion",)),
-    Claim("Gated Fusion", "The gate chooses when to trust the old model: a constant gate of the same mean flips more (ours)", "gated_fusion", _MAIN, ("gated fusion",), ("constant gate",)),
-    Claim("Gated Fusion", "Old–new mixtures flip less than distillation", "gated_fusion", _MAIN, _MIXTURES, ("dynamic distillation",)),
-    Claim("Gated Fusion", "Old–new mixtures flip less than a vote of five new models", "gated_fusion", _MAIN, _MIXTURES, ("vote of 5",)),
-    Claim("Gated Fusion", "A vote of ten leaves a gap to gated fusion (table 3)", "gated_fusion", ("3",), ("gated fusion",), ("vote of 10",)),
-    Claim("Gated Fusion", "Without its old model the gated model loses no accuracy (table 4)", "gated_fusion", ("4",), ("gated fusion, old dropped",)),
-    Claim("Gated Fusion", "… and the flips come back", "gated_fusion", ("4",), ("gated fusion",), ("gated fusion, old dropped",)),
-    Claim("Gated Fusion", "Caches of 75 and 100 % of the old logits flip less than one of 50 % (table 5)", "gated_fusion", ("5",), ("cache of 100 %", "cache of 75 %"), ("cache of 50 %",)),
-    Claim("Positive-Congruent Training", "Focal distillation cuts NFR by more than half (table 2)", "distillation", ("main", "2b"), ("FD-KL", "FD-LM"), ("new model",), 0.5),
-    Claim("Positive-Congruent Training", "… at about equal error", "distillation", ("main", "2b"), ("FD-KL", "FD-LM")),
-    Claim("Positive-Congruent Training", "Naive re-weighting does not halve it", "distillation", ("main", "2b"), ("naive re-weighting",), ("new model",), 0.5, True),
-    Claim("Positive-Congruent Training", "Ensembles on both sides have the lowest NFR", "distillation", ("main", "2b"), ("ensemble of",), ("each other",)),
-    Claim("Positive-Congruent Training", "Focal distillation mends a larger architecture as well (table 4)", "distillation", ("4",), ("FD-KL", "FD-LM"), ("new model",)),
-    Claim("Positive-Congruent Training", "On text, focal distillation lowers NFR (the talk's table)", "distillation", ("mrpc",), ("focal, the talk's",), ("new model",)),
-    Claim("Positive-Congruent Training", "… and dynamic distillation more than halves it", "distillation", ("mrpc",), ("dynamic distillation",), ("new model",), 0.5),
-    Claim("BCWI", "At the talk's α = 0.4, NFR is at most half of the target model's", "bcwi", ("main",), ("BCWI α=0.4",), ("target model",), 0.5),
-    Claim("BCWI", "… and at most half of the new model's", "bcwi", ("main",), ("BCWI α=0.4",), ("new model",), 0.5),
-    Claim("BCWI", "… without loss of accuracy against the new model", "bcwi", ("main",), ("BCWI α=0.4",)),
-    Claim("BCWI", "The α that the rule chooses costs no accuracy either", "bcwi", ("main",), ("BCWI",)),
-    Claim("BCWI", "The probability ensemble, which runs two models, flips no less", "bcwi", ("ensemble",), ("probability ensemble",), ("BCWI",), 1.0, True),
-    Claim("MUSCLE", "The compatibility adapter lowers NFR (tables 3 to 5)", "muscle", ("main", "3", "4", "5"), ("compatibility adapter",), ("new model",)),
-    Claim("MUSCLE", "… and keeps or raises accuracy", "muscle", ("main", "3", "4", "5"), ("compatibility adapter",)),
-    Claim("MUSCLE", "The mask \"C wrong\" has the lowest NFR of the masks (table 6)", "muscle", ("6",), ("C wrong",), _MASKS),
-)  # fmt: skip
+    Claim(
+        "Gated Fusion",
+        "The gate chooses when to trust the old model: a constant gate of the same mean flips "
+        "more (ours)",
+        "gated_fusion",
+        _MAIN,
+        ("gated fusion",),
+        ("constant gate",),
+    ),
+    Claim(
+        "Gated Fusion",
+        "Old–new mixtures flip less than distillation",
+        "gated_fusion",
+        _MAIN,
+        _MIXTURES,
+        ("dynamic distillation",),
+    ),
+    Claim(
+        "Gated Fusion",
+        "Old–new mixtures flip less than a vote of five new models",
+        "gated_fusion",
+        _MAIN,
+        _MIXTURES,
+        ("vote of 5",),
+    ),
+    Claim(
+        "Gated Fusion",
+        "A vote of ten leaves a gap to gated fusion (table 3)",
+        "gated_fusion",
+        ("3",),
+        ("gated fusion",),
+        ("vote of 10",),
+    ),
+    Claim(
+        "Gated Fusion",
+        "Without its old model the gated model loses no accuracy (table 4)",
+        "gated_fusion",
+        ("4",),
+        ("gated fusion, old dropped",),
+    ),
+    Claim(
+        "Gated Fusion",
+        "… and the flips come back",
+        "gated_fusion",
+        ("4",),
+        ("gated fusion",),
+        ("gated fusion, old dropped",),
+    ),
+    Claim(
+        "Gated Fusion",
+        "Caches of 75 and 100 % of the old logits flip less than one of 50 % (table 5)",
+        "gated_fusion",
+        ("5",),
+        ("cache of 100 %", "cache of 75 %"),
+        ("cache of 50 %",),
+    ),
+    Claim(
+        "Positive-Congruent Training",
+        "Focal distillation cuts NFR by more than half (table 2)",
+        "distillation",
+        ("main", "2b"),
+        ("FD-KL", "FD-LM"),
+        ("new model",),
+        0.5,
+    ),
+    Claim(
+        "Positive-Congruent Training",
+        "… at about equal error",
+        "distillation",
+        ("main", "2b"),
+        ("FD-KL", "FD-LM"),
+    ),
+    Claim(
+        "Positive-Congruent Training",
+        "Naive re-weighting does not halve it",
+        "distillation",
+        ("main", "2b"),
+        ("naive re-weighting",),
+        ("new model",),
+        0.5,
+        True,
+    ),
+    Claim(
+        "Positive-Congruent Training",
+        "Ensembles on both sides have the lowest NFR",
+        "distillation",
+        ("main", "2b"),
+        ("ensemble of",),
+        ("each other",),
+    ),
+    Claim(
+        "Positive-Congruent Training",
+        "Focal distillation mends a larger architecture as well (table 4)",
+        "distillation",
+        ("4",),
+        ("FD-KL", "FD-LM"),
+        ("new model",),
+    ),
+    Claim(
+        "Positive-Congruent Training",
+        "On text, focal distillation lowers NFR (the talk's table)",
+        "distillation",
+        ("mrpc",),
+        ("focal, the talk's",),
+        ("new model",),
+    ),
+    Claim(
+        "Positive-Congruent Training",
+        "… and dynamic distillation more than halves it",
+        "distillation",
+        ("mrpc",),
+        ("dynamic distillation",),
+        ("new model",),
+        0.5,
+    ),
+    Claim(
+        "BCWI",
+        "At the talk's α = 0.4, NFR is at most half of the target model's",
+        "bcwi",
+        ("main",),
+        ("BCWI α=0.4",),
+        ("target model",),
+        0.5,
+    ),
+    Claim(
+        "BCWI",
+        "… and at most half of the new model's",
+        "bcwi",
+        ("main",),
+        ("BCWI α=0.4",),
+        ("new model",),
+        0.5,
+    ),
+    Claim(
+        "BCWI",
+        "… without loss of accuracy against the new model",
+        "bcwi",
+        ("main",),
+        ("BCWI α=0.4",),
+    ),
+    Claim(
+        "BCWI", "The α that the rule chooses costs no accuracy either", "bcwi", ("main",), ("BCWI",)
+    ),
+    Claim(
+        "BCWI",
+        "The probability ensemble, which runs two models, flips no less",
+        "bcwi",
+        ("ensemble",),
+        ("probability ensemble",),
+        ("BCWI",),
+        1.0,
+        True,
+    ),
+    Claim(
+        "MUSCLE",
+        "The compatibility adapter lowers NFR (tables 3 to 5)",
+        "muscle",
+        ("main", "3", "4", "5"),
+        ("compatibility adapter",),
+        ("new model",),
+    ),
+    Claim(
+        "MUSCLE",
+        "… and keeps or raises accuracy",
+        "muscle",
+        ("main", "3", "4", "5"),
+        ("compatibility adapter",),
+    ),
+    Claim(
+        "MUSCLE",
+        'The mask "C wrong" has the lowest NFR of the masks (table 6)',
+        "muscle",
+        ("6",),
+        ("C wrong",),
+        _MASKS,
+    ),
+)
 
 # %% ../../nbs/experiments/claims.ipynb #1b857867
 class Evidence(NamedTuple):
@@ -76,7 +238,10 @@ def judge(
     table: ResultTable,
     name: str = "",  # of the table, for the evidence
 ) -> Evidence | None:
-    """What a table says; None if it lacks the rows. The least favourable of the claim's comparisons decides."""
+    """What a table says; None if it lacks the rows.
+
+    The least favourable of the claim's comparisons decides.
+    """
     if table.unjudged:
         return Evidence(name, "not judged", table.unjudged)
     have = [row for row in table.rows if row.seeds]
@@ -171,7 +336,9 @@ def judged(
 
 
 def _may_judge(claim: Claim, name: str) -> bool:
-    """Whether a kept table is one of the claim's: notebook-task-scale-…-table; variants, such as out-of-fold old logits, are none."""
+    """Whether a kept table is one of the claim's: notebook-task-scale-…-table; variants, such as
+    out-of-fold old logits, are none.
+    """
     notebook, _, _, *rest = name.split("-")
     return notebook == claim.notebook and rest[-1] in claim.tables
 
@@ -187,7 +354,10 @@ def _place(name: str) -> str:
 def _places(evidence: Sequence[Evidence]) -> list[str]:
     """Where each piece comes from; two of one task and upgrade are told apart by their tables."""
     places = [_place(one.name) for one in evidence]
-    table = lambda one: f", table {one.name.rpartition('-')[2]}"
+
+    def table(one):
+        return f", table {one.name.rpartition('-')[2]}"
+
     return [
         place + (table(one) if places.count(place) > 1 else "")
         for place, one in zip(places, evidence)
@@ -223,10 +393,18 @@ def claims_html(
 ) -> str:
     """The same for a notebook; text as text."""
     rows = [
-        f"<tr><td style='text-align:left'>{escape(claim.paper)}</td><td style='text-align:left'>{escape(claim.sentence)}</td><td style='text-align:left'>"
-        + ("<br>".join(f"{escape(place)}: <b>{escape(one.word)}</b>, {escape(one.words)}" for place, one in zip(_places(evidence), evidence)) or "<i>not run</i>") + "</td></tr>"
+        f"<tr><td style='text-align:left'>{escape(claim.paper)}</td><td "
+        f"style='text-align:left'>{escape(claim.sentence)}</td><td style='text-align:left'>"
+        + (
+            "<br>".join(
+                f"{escape(place)}: <b>{escape(one.word)}</b>, {escape(one.words)}"
+                for place, one in zip(_places(evidence), evidence)
+            )
+            or "<i>not run</i>"
+        )
+        + "</td></tr>"
         for claim, evidence in judged(results)
-    ]  # fmt: skip
+    ]
     return (
         "<table><tr><th>paper</th><th>claim</th><th>verdict</th></tr>" + "".join(rows) + "</table>"
     )
@@ -294,7 +472,9 @@ class Summary(NamedTuple):
 
 
 def _family(method: str) -> tuple | None:
-    """The family of a row; of several beginnings the longest counts, and a setting that is in the name (α=0.4) is none."""
+    """The family of a row; of several beginnings the longest counts, and a setting that is in
+    the name (α=0.4) is none.
+    """
     found = [
         name for name in _FAMILIES if method.startswith(name) and not method.startswith("BCWI α")
     ]
@@ -304,7 +484,10 @@ def _family(method: str) -> tuple | None:
 def method_summaries(
     results=None,  # results/ unless told
 ) -> list[Summary]:
-    """Each family of methods over the kept tables, the least NFR first. Variants and tables of the rule on top of others are left out."""
+    """Each family of methods over the kept tables, the least NFR first.
+
+    Variants and tables of the rule on top of others are left out.
+    """
     seen: dict = {}
     for name, table in kept_tables(results).items():
         notebook, task, scale, *rest = name.split("-")
@@ -333,7 +516,10 @@ def method_summaries(
 
 def _summary(family: tuple, found: list) -> Summary:
     """One method's line."""
-    spread = lambda values: (median(values), min(values), max(values))
+
+    def spread(values):
+        return (median(values), min(values), max(values))
+
     ratios, points, pays = zip(*found)
     return Summary(family[0], len(found), spread(ratios), spread(points), sum(pays), *family[1:])
 

@@ -24,7 +24,9 @@ _SEED = 999  # of the common start: no other model has it
 
 
 def _body_of(name: dict, make: Callable) -> str:
-    """The folder of the body of a model that `make` returns, with its tokenizer if it has one; made once."""
+    """The folder of the body of a model that `make` returns, with its tokenizer if it has one;
+    made once.
+    """
 
     def compute(folder: Path) -> dict:
         """Save the body."""

@@ -38,16 +38,27 @@ _LARGE = dict(
     hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16
 )
 _LLAMA = dict(
-    hidden_size=4096, intermediate_size=11008, num_hidden_layers=32, num_attention_heads=32,
-    num_key_value_heads=32, vocab_size=32000,
-)  # fmt: skip
+    hidden_size=4096,
+    intermediate_size=11008,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    num_key_value_heads=32,
+    vocab_size=32000,
+)
 _PHI = dict(
-    hidden_size=2048, intermediate_size=8192, num_hidden_layers=24, num_attention_heads=32,
+    hidden_size=2048,
+    intermediate_size=8192,
+    num_hidden_layers=24,
+    num_attention_heads=32,
     vocab_size=51200,
-)  # fmt: skip
+)
 _ELECTRA = dict(
-    embedding_size=768, hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12
-)  # fmt: skip
+    embedding_size=768,
+    hidden_size=768,
+    intermediate_size=3072,
+    num_hidden_layers=12,
+    num_attention_heads=12,
+)
 _ROBERTA = dict(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1)
 _STAGES = {"basic": [64, 128, 256, 512], "bottleneck": [256, 512, 1024, 2048]}
 
@@ -66,7 +77,11 @@ MODELS = {  # id on the hub → (shape, bytes to download)
     "huggyllama/llama-7b": (Shape.of("language", "llama", **_LLAMA), 13_480_000_000),
     "meta-llama/Llama-2-7b-hf": (Shape.of("language", "llama", **_LLAMA), 13_480_000_000),
     "meta-llama/Meta-Llama-3-8B": (
-        Shape.of("language", "llama", **_LLAMA | dict(intermediate_size=14336, num_key_value_heads=8, vocab_size=128256)),
+        Shape.of(
+            "language",
+            "llama",
+            **_LLAMA | dict(intermediate_size=14336, num_key_value_heads=8, vocab_size=128256),
+        ),
         16_060_000_000,
     ),
     "lmsys/vicuna-7b-v1.3": (Shape.of("language", "llama", **_LLAMA), 13_480_000_000),
@@ -74,7 +89,11 @@ MODELS = {  # id on the hub → (shape, bytes to download)
     "microsoft/phi-1": (Shape.of("language", "phi", **_PHI), 2_840_000_000),
     "microsoft/phi-1_5": (Shape.of("language", "phi", **_PHI), 2_840_000_000),
     "microsoft/phi-2": (
-        Shape.of("language", "phi", **_PHI | dict(hidden_size=2560, intermediate_size=10240, num_hidden_layers=32)),
+        Shape.of(
+            "language",
+            "phi",
+            **_PHI | dict(hidden_size=2560, intermediate_size=10240, num_hidden_layers=32),
+        ),
         5_560_000_000,
     ),
     "microsoft/resnet-18": (_resnet("basic", 2, 2, 2, 2), 46_800_000),
@@ -83,7 +102,7 @@ MODELS = {  # id on the hub → (shape, bytes to download)
     "microsoft/resnet-50": (_resnet("bottleneck", 3, 4, 6, 3), 102_500_000),
     "microsoft/resnet-101": (_resnet("bottleneck", 3, 4, 23, 3), 178_800_000),
     "microsoft/resnet-152": (_resnet("bottleneck", 3, 8, 36, 3), 241_700_000),
-}  # fmt: skip
+}
 
 
 def hub_shape(
@@ -129,11 +148,22 @@ SIZES = {
 # %% ../../nbs/experiments/counts.ipynb #98077850
 _OLD = "google-bert/bert-base-uncased"
 VOTES = (5, 10, 20)  # of gated fusion's notebook
-UPGRADES = {"main": "ab", "1": "a", "2": "b", "3": "ab", "4": "ab", "5": "b", "6": "a", "rates": "ab"}  # fmt: skip
+UPGRADES = {
+    "main": "ab",
+    "1": "a",
+    "2": "b",
+    "3": "ab",
+    "4": "ab",
+    "5": "b",
+    "6": "a",
+    "rates": "ab",
+}
 
 
 def _settings(name: str, notebook: str) -> int:
-    """How many settings of a method are tried at paper scale, as the registry of treatments says."""
+    """How many settings of a method are tried at paper scale, as the registry of treatments
+    says.
+    """
     return len(method(name).grid("paper", False, notebook))
 
 
@@ -168,7 +198,17 @@ def _gated_fusion(job: Job, seeds: int) -> Iterator[Trainings]:
 # %% ../../nbs/experiments/counts.ipynb #7a3ec0da
 MEMBERS = {"5a": 4, "5b": 4}  # of an ensemble, else 16
 _ENSEMBLES = ("main", "2a", "2b", "4", "5a", "5b", "one_model")
-_TREATMENTS = {"main": 5, "2a": 5, "2b": 5, "4": 5, "5a": 3, "5b": 3, "mrpc": 3, "one_model": 1, "augmentation": 2}  # fmt: skip
+_TREATMENTS = {
+    "main": 5,
+    "2a": 5,
+    "2b": 5,
+    "4": 5,
+    "5a": 3,
+    "5b": 3,
+    "mrpc": 3,
+    "one_model": 1,
+    "augmentation": 2,
+}
 _STUDENTS = {"main": 1, "2a": 1, "2b": 1, "4": 1, "one_model": 2}
 
 
@@ -311,12 +351,18 @@ ADAPTER_SETTINGS = {"6": 6, "dial": 5, "figure4": 0}  # else 1
 
 
 def _adapters(what: str, number: int, base: str, task: str) -> Trainings:
-    """Trainings of an adapter on one of the bases; four fifths of the training questions are learnt."""
+    """Trainings of an adapter on one of the bases; four fifths of the training questions are
+    learnt.
+    """
     size, recipe = SIZES[task], AdapterRecipe()
     step = Step(
-        hub_shape(base), recipe.batch_size, size.longest, weights="bfloat16", rank=recipe.rank,
+        hub_shape(base),
+        recipe.batch_size,
+        size.longest,
+        weights="bfloat16",
+        rank=recipe.rank,
         checkpointing=recipe.gradient_checkpointing,
-    )  # fmt: skip
+    )
     answered = size.answered * max(size.classes, 1)
     whole = recipe.batch_size * recipe.accumulation
     runs = f"{what} {base} {task}"
@@ -374,7 +420,8 @@ def trainings_of_job(
     """What a job trains; ValueError for a notebook or a task that is not counted here."""
     if job.entry.notebook not in COUNTED or job.task not in SIZES:
         raise ValueError(
-            f"{job}: the plan knows the notebooks {', '.join(COUNTED)} and the tasks {', '.join(SIZES)}"
+            f"{job}: the plan knows the notebooks {', '.join(COUNTED)} and the tasks "
+            f"{', '.join(SIZES)}"
         )
     seeds = job.seeds or default_seeds(job.entry.notebook)
     return list(COUNTED[job.entry.notebook](job, seeds))

@@ -140,7 +140,9 @@ def zoo(
 
 
 def as_published_once(task: Task, recipe: Recipe) -> Run:
-    """The answers of a classifier that others trained for these classes; ValueError if it has another number of them."""
+    """The answers of a classifier that others trained for these classes; ValueError if it has
+    another number of them.
+    """
     from transformers import AutoModelForImageClassification
 
     def compute(folder: Path) -> dict:
@@ -223,7 +225,9 @@ def flip_picture(
     voters: Sequence[Predictions],  # whose averaged probabilities say how uncertain an example is
     triples: Sequence[tuple],  # (old, untreated new, treated) answers, one a seed
 ):
-    """Two panels of histograms; prints how often a flip is the less certain one, and which flips the treatment leaves."""
+    """Two panels of histograms; prints how often a flip is the less certain one, and which flips
+    the treatment leaves.
+    """
     by_id = dict(zip(voters[0].id, uncertainty(voters)))
     unsure = [np.array([by_id[name] for name in old.id]) for old, _, _ in triples]
     flipped = [old.correct & ~new.correct for old, new, _ in triples]
@@ -251,11 +255,14 @@ def _histograms(axes, bins: np.ndarray, groups: dict) -> None:
 
 
 def _say_flips(flips: np.ndarray, mended: np.ndarray, rest: np.ndarray, bins: np.ndarray) -> None:
-    """How often a flip is less certain than another example; flips that are left among the surer and the less sure half."""
+    """How often a flip is less certain than another example; flips that are left among the surer
+    and the less sure half.
+    """
     above = [np.mean(rest < flip) + 0.5 * np.mean(rest == flip) for flip in flips]
     share = np.mean(above) if above else math.nan
     print(
-        f"a flip is more uncertain than another example in {share:.0%} of all comparisons (50 % would be chance)"
+        f"a flip is more uncertain than another example in {share:.0%} of all comparisons (50 % "
+        "would be chance)"
     )
     middle = np.median(flips) if len(flips) else 1
     halves = [bins[0], middle, bins[-1] + 1]

@@ -30,7 +30,9 @@ _BOOKKEEPING = {
 
 @cache
 def _is_own(module: str) -> bool:
-    """Whether a module's code is followed: the library's, a notebook's, or the reader's own file."""
+    """Whether a module's code is followed: the library's, a notebook's, or the reader's own
+    file.
+    """
     top = module.partition(".")[0]
     if top in ("compatkit", "__main__"):
         return module not in _BOOKKEEPING
@@ -110,7 +112,9 @@ def _first_line(node: ast.AST) -> int:
 
 # %% ../../nbs/experiments/fingerprints.ipynb #fin00013
 class _Canonical(ast.NodeTransformer):
-    """Drops docstrings, annotations of arguments, and the room that a name of the library comes from."""
+    """Drops docstrings, annotations of arguments, and the room that a name of the library comes
+    from.
+    """
 
     def visit(self, node: ast.AST) -> ast.AST:
         """One node, in its canonical form."""
@@ -206,7 +210,9 @@ def _cells() -> list[str]:
 
 
 def _files_of(module: str, functions: list) -> list[str]:
-    """The files in which a class may stand: those of its methods, its module's, the notebook's cells."""
+    """The files in which a class may stand: those of its methods, its module's, the notebook's
+    cells.
+    """
     files = [one.__code__.co_filename for one in functions]
     file = getattr(sys.modules.get(module), "__file__", None)
     own = [name for name in files if not name.startswith("<string>")] + [file] * bool(file)
@@ -250,7 +256,9 @@ def _module_named(level: int, module: str | None, package: str) -> str:
 
 
 def _constant(name: str, namespace: dict) -> tuple[_Piece, dict] | None:
-    """The text of a module's constant and the namespace it stands in; None where nothing assigns it."""
+    """The text of a module's constant and the namespace it stands in; None where nothing assigns
+    it.
+    """
     file = namespace.get("__file__")
     if file is None and name != name.upper():
         return None  # in a notebook only what is written as a constant is one
@@ -274,7 +282,9 @@ def _joined(statements: list) -> _Piece:
 
 # %% ../../nbs/experiments/fingerprints.ipynb #fin00020
 def _imported(level: int, module: str | None, name: str | None, package: str) -> tuple:
-    """(what an import inside a definition gives, where it stands); None for what is foreign or not there."""
+    """(what an import inside a definition gives, where it stands); None for what is foreign or
+    not there.
+    """
     full = _module_named(level, module, package)
     if not _is_own(full):
         return None, None
@@ -384,7 +394,9 @@ def _of_class(kind: type) -> tuple[list, list]:
 
 # %% ../../nbs/experiments/fingerprints.ipynb #fin00023
 def _of_object(value: object) -> tuple[list, list]:
-    """The class of an object of our own and what it holds; plain data and foreign objects are no code."""
+    """The class of an object of our own and what it holds; plain data and foreign objects are no
+    code.
+    """
     if isinstance(value, dict):
         return [], list(value.values()) if len(value) <= _FEW else []
     if isinstance(value, (list, tuple, set, frozenset)) and type(value).__module__ == "builtins":
@@ -420,7 +432,9 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 def followed(
     *things: object,  # functions, classes or objects that hold them
 ) -> list[str]:
-    """The canonical texts of all code that these lead to, sorted; what `code_fingerprint` hashes."""
+    """The canonical texts of all code that these lead to, sorted; what `code_fingerprint`
+    hashes.
+    """
     waiting, met, texts = list(things), {}, set()
     while waiting:
         thing = waiting.pop()

@@ -48,7 +48,9 @@ class GateSetting:
 def fitted_temperature(
     old: Run,  # with predictions on the selection split
 ) -> float:
-    """Temperature scaling of the old model's logits on the selection split, rounded to two digits."""
+    """Temperature scaling of the old model's logits on the selection split, rounded to two
+    digits.
+    """
     selection = old.predictions("selection")
     return round(float(fit_temperature(selection.logits, selection.label)), 2)
 
@@ -61,12 +63,15 @@ def fuse_once(
     old: Run,  # with predictions on selection and test
     new: Run,  # the untreated run, with weights kept after epoch N − 1
     old_train: Run
-    | None = None,  # old logits on the training split, such as out-of-fold ones; by default the old run's
+    # old logits on the training split, such as out-of-fold ones; by default the old run's
+    | None = None,
     home=None,
 ) -> Run:
-    """The run of gated fusion for one setting: the last epoch from the untreated run's checkpoint, then predictions.
+    """The run of gated fusion for one setting: the last epoch from the untreated run's
+    checkpoint, then predictions.
 
-    Keeps for selection and test: the fused predictions (with the column gate) and, as `<split>-alone`, those of the new
+    Keeps for selection and test: the fused predictions (with the column gate) and, as
+    `<split>-alone`, those of the new
     model inside it without the old one; the embeddings E_n of the test split; the model's weights.
     """
     temperature = fitted_temperature(old) if setting.temperature == "fit" else setting.temperature
@@ -78,9 +83,15 @@ def fuse_once(
         load_weights(model, new.folder / f"epoch-{recipe.epochs - 1}.safetensors")
         last = {"num_train_epochs": 1, "learning_rate": setting.learning_rate, "warmup_steps": 0}
         trained = fine_tune(
-            model, encoded(recipe, task, tokenizer, "train"), treatment, seed + 1, precision=recipe.precision,
-            old=(old_train or old).predictions("train"), progress=False, **(recipe.arguments() | last),
-        )  # fmt: skip
+            model,
+            encoded(recipe, task, tokenizer, "train"),
+            treatment,
+            seed + 1,
+            precision=recipe.precision,
+            old=(old_train or old).predictions("train"),
+            progress=False,
+            **(recipe.arguments() | last),
+        )
         save_weights(trained.model, folder / "model.safetensors")
         data = {split: encoded(recipe, task, tokenizer, split) for split in ("selection", "test")}
         return {"history": trained.history, "temperature": temperature} | _keep_answers(
@@ -104,7 +115,9 @@ def fuse_once(
 
 # %% ../../nbs/experiments/gates.ipynb #05e390b5
 def _keep_answers(model, data: dict, old: Run, folder: Path) -> dict:
-    """Predict each split with and without the old model and save both; returns accuracies and the gate's mean for the record."""
+    """Predict each split with and without the old model and save both; returns accuracies and
+    the gate's mean for the record.
+    """
     from safetensors.numpy import save_file
 
     results = {"accuracy": {}, "gate": {}}
@@ -187,10 +200,13 @@ def cached_once(
 
 
 def _looked_up(task: Task, run: Run, old: Run, share: float, seed: int) -> tuple:
-    """(old logits (N, C), exact (N,)) of every test input, from a cache that knows a share of them."""
+    """(old logits (N, C), exact (N,)) of every test input, from a cache that knows a share of
+    them.
+    """
     if run.recalled:
         raise ValueError(
-            "table 5 needs the gated models' embeddings, which results/ does not hold: run it without from_results"
+            "table 5 needs the gated models' embeddings, which results/ does not hold: run it "
+            "without from_results"
         )
     texts = zip(*(task.test[field] for field in task.text_fields))
     keys = [example_key(*fields) for fields in texts]
@@ -204,9 +220,11 @@ def _looked_up(task: Task, run: Run, old: Run, share: float, seed: int) -> tuple
 
 # %% ../../nbs/experiments/gates.ipynb #c1d2e3fd
 def rates(triples: Sequence[tuple]) -> tuple:
-    """(fix rate, new-fault rate) of a treatment (section 5.5): mean, standard deviation and count over seeds.
+    """(fix rate, new-fault rate) of a treatment (section 5.5): mean, standard deviation and
+    count over seeds.
 
-    `triples` are (old, untreated new, treated) answers, one a seed, as `Upgrade.triples` gives them.
+    `triples` are (old, untreated new, treated) answers, one a seed, as `Upgrade.triples` gives
+    them.
     """
     given = [
         (old.label, *(answer.prediction for answer in (old, new, treated)))
@@ -255,7 +273,9 @@ def mended_examples(
     triple: tuple,  # (old, untreated new, treated) answers of one seed
     count: int = 3,
 ) -> HTML:
-    """A few negative flips that were mended: the true class, the untreated answer, the gate, the text."""
+    """A few negative flips that were mended: the true class, the untreated answer, the gate, the
+    text.
+    """
     old, new, fused = triple
     mended = np.flatnonzero(old.correct & ~new.correct & fused.correct)[:count].tolist()
     if not mended:

@@ -91,8 +91,8 @@ def missing_for(
             and not find_spec("sentencepiece")
         ):
             return (
-                f"{name} has tokenizer.model and no tokenizer.json, so its tokenizer needs the package "
-                "sentencepiece: pip install sentencepiece"
+                f"{name} has tokenizer.model and no tokenizer.json, so its tokenizer needs the "
+                "package sentencepiece: pip install sentencepiece"
             )
     return ""
 
@@ -112,12 +112,36 @@ VERSIONS = {  # scale → version → what is its own
 SMALL_UPGRADES = {"a": ("version 1", "version 2"), "b": ("version 2", "version 2, wider")}
 _SHAPES = {  # (scale, whether the task is the made-up sums) → what all versions share
     ("smoke", True): {
-        "layers": 2, "width": 64, "vocabulary": 270, "max_length": 128, "batch_size": 8, "block": 64, "learning_rate": 4e-3,
+        "layers": 2,
+        "width": 64,
+        "vocabulary": 270,
+        "max_length": 128,
+        "batch_size": 8,
+        "block": 64,
+        "learning_rate": 4e-3,
     },
-    ("mini", True): {"layers": 3, "width": 96, "vocabulary": 270, "max_length": 128, "batch_size": 8},
-    ("smoke", False): {"layers": 1, "width": 64, "vocabulary": 500, "max_length": 512, "batch_size": 8},
-    ("mini", False): {"layers": 4, "width": 160, "vocabulary": 2000, "max_length": 512, "batch_size": 16},
-}  # fmt: skip
+    ("mini", True): {
+        "layers": 3,
+        "width": 96,
+        "vocabulary": 270,
+        "max_length": 128,
+        "batch_size": 8,
+    },
+    ("smoke", False): {
+        "layers": 1,
+        "width": 64,
+        "vocabulary": 500,
+        "max_length": 512,
+        "batch_size": 8,
+    },
+    ("mini", False): {
+        "layers": 4,
+        "width": 160,
+        "vocabulary": 2000,
+        "max_length": 512,
+        "batch_size": 16,
+    },
+}
 _WIDER = {("smoke", True): 96, ("mini", True): 160, ("smoke", False): 96, ("mini", False): 256}
 
 
@@ -139,8 +163,15 @@ ALPHAS = {
     "as printed": 156.0,
 }  # named values of LoRA's alpha at paper scale
 _SMALL_ADAPTER = AdapterRecipe(
-    rank=16, alpha=32, learning_rate=1e-3, epochs=2, batch_size=16, accumulation=1, warmup_steps=0.1, precision="float32"
-)  # fmt: skip
+    rank=16,
+    alpha=32,
+    learning_rate=1e-3,
+    epochs=2,
+    batch_size=16,
+    accumulation=1,
+    warmup_steps=0.1,
+    precision="float32",
+)
 _ADAPTERS = {"smoke": _SMALL_ADAPTER, "mini": _SMALL_ADAPTER, "paper": AdapterRecipe()}
 
 

@@ -46,6 +46,8 @@ from compatkit.experiments.language_trainings import (
     pretrain_once,
     task_adapter_once,
 )
+from .parameters import choose_scale
+from .published import ToPublish, publish_study, published_first
 from compatkit.experiments.result_tables import (
     ResultTable,
     Row,
@@ -54,11 +56,10 @@ from compatkit.experiments.result_tables import (
     measure,
     paper_figures,
 )
-from .parameters import choose_scale
-from .published import ToPublish, publish_study, published_first
 from .runs import Run
 from .store import study_name
-from .study import Upgrade, answers, common_parameters
+from .study import Upgrade, common_parameters
+from .upgrades import answers
 from ..language.adapters import AdapterRecipe
 from ..language.harness import HARNESS_TASKS, harness_version, readable_by_harness
 from ..language.models import judge, length_normalized
@@ -104,10 +105,21 @@ def _at_least(least: float) -> Callable:
 def language_parameters() -> dict:
     """name → what is valid, for the notebook's parameters."""
     numbers = dict.fromkeys(("rank", "batch_size", "accumulation"), _at_least(0))
-    return common_parameters(TABLES) | numbers | {
-        "task": ["arithmetic", *LANGUAGE_TASKS], "upgrade": ["auto", *PAPER_UPGRADES], "mask": list(MASKS),
-        "cross_entropy": share_value, "temperature": _at_least(0.01), "k": _at_least(1), "alpha": alpha_value, "gradient_checkpointing": bool, "evaluation": ["auto", "own", "harness"],
-    }  # fmt: skip
+    return (
+        common_parameters(TABLES)
+        | numbers
+        | {
+            "task": ["arithmetic", *LANGUAGE_TASKS],
+            "upgrade": ["auto", *PAPER_UPGRADES],
+            "mask": list(MASKS),
+            "cross_entropy": share_value,
+            "temperature": _at_least(0.01),
+            "k": _at_least(1),
+            "alpha": alpha_value,
+            "gradient_checkpointing": bool,
+            "evaluation": ["auto", "own", "harness"],
+        }
+    )
 
 # %% ../../nbs/experiments/language_study.ipynb #db68ca05
 class MeasuredRun(NamedTuple):
@@ -250,7 +262,9 @@ def paper_upgrades(
 
 
 def small_upgrades(upgrade: str, table: str, scale: str) -> dict:
-    """The same at smoke and mini; ValueError for an upgrade that there is only at the paper scale."""
+    """The same at smoke and mini; ValueError for an upgrade that there is only at the paper
+    scale.
+    """
     if table == "figure4":
         return {" → ".join(pair): pair for pair in family_pairs((tuple(VERSIONS[scale]),))}
     if upgrade not in ("auto", *SMALL_UPGRADES):
@@ -262,7 +276,9 @@ def small_upgrades(upgrade: str, table: str, scale: str) -> dict:
 
 # %% ../../nbs/experiments/language_study.ipynb #065f4130
 def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
-    """(scale, why, name → pair of bases, name → what is missing); FileNotFoundError where nothing is left to do."""
+    """(scale, why, name → pair of bases, name → what is missing); FileNotFoundError where
+    nothing is left to do.
+    """
     import torch
 
     sums = task.name == "arithmetic"
@@ -275,9 +291,14 @@ def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
     if missing and len(missing) == len(wanted) and asked:
         raise FileNotFoundError("missing for the paper scale: " + _told(missing))
     scale, reason = choose_scale(
-        chosen.scale, bool(os.environ.get("IN_TEST")), ("smoke", "mini") if sums else ("smoke", "mini", "paper"),
-        gpu, len(missing) < len(wanted), True, weights="any upgrade's two models: " + _told(missing),
-    )  # fmt: skip
+        chosen.scale,
+        bool(os.environ.get("IN_TEST")),
+        ("smoke", "mini") if sums else ("smoke", "mini", "paper"),
+        gpu,
+        len(missing) < len(wanted),
+        True,
+        weights="any upgrade's two models: " + _told(missing),
+    )
     if scale != "paper":
         return scale, reason, small_upgrades(chosen.upgrade, chosen.table, scale), {}
     ready = {name: pair for name, pair in wanted.items() if name not in missing}
@@ -290,21 +311,25 @@ def _told(missing: dict) -> str:
 
 
 def harness_files(chosen: SimpleNamespace, scale: str) -> dict | None:
-    """The files that lm-evaluation-harness reads where it asks, else None; ValueError for a task that it does not have."""
+    """The files that lm-evaluation-harness reads where it asks, else None; ValueError for a task
+    that it does not have.
+    """
     if chosen.evaluation == "own" or (chosen.evaluation == "auto" and scale != "paper"):
         return None
     if chosen.task not in HARNESS_TASKS:
         if chosen.evaluation == "auto":
             return None
         raise ValueError(
-            f"evaluation=harness: lm-evaluation-harness is asked for {', '.join(HARNESS_TASKS)}, not for {chosen.task}"
+            f"evaluation=harness: lm-evaluation-harness is asked for {', '.join(HARNESS_TASKS)}, "
+            f"not for {chosen.task}"
         )
     files = task_files(chosen.task, chosen.data_dir or None)[0]
     if not readable_by_harness(chosen.task, files):
         if chosen.evaluation == "auto":
             return None
         raise ValueError(
-            f"evaluation=harness: this copy of {chosen.task} lacks columns that lm-evaluation-harness reads; use the hub's"
+            f"evaluation=harness: this copy of {chosen.task} lacks columns that "
+            "lm-evaluation-harness reads; use the hub's"
         )
     harness_version()
     return files
@@ -337,12 +362,15 @@ class LanguageStudy:
 
     @classmethod
     def begin(cls, chosen: SimpleNamespace) -> "LanguageStudy":
-        """The study that checked parameters ask for; ValueError or FileNotFoundError names what is wrong or missing."""
+        """The study that checked parameters ask for; ValueError or FileNotFoundError names what
+        is wrong or missing.
+        """
         task = load_questions(chosen.task, chosen.data_dir or None)
         by = measure_for(chosen.table, task)
         if chosen.from_results and by not in task.measures:
             raise ValueError(
-                "from_results: results/ holds no texts, and ROUGE-1 of the sums is counted from them"
+                "from_results: results/ holds no texts, and ROUGE-1 of the sums is counted from "
+                "them"
             )
         scale, reason, upgrades, missing = scale_and_upgrades(chosen, task)
         if scale == "paper":
@@ -355,7 +383,8 @@ class LanguageStudy:
         study = cls(chosen, scale, reason, *tasks, by, recipe, upgrades, missing, files)
         if chosen.keep_results and (study.wiring or scale == "smoke"):
             raise ValueError(
-                "keep_results: runs at smoke scale or of a few steps show that things work, not how well; they are not kept"
+                "keep_results: runs at smoke scale or of a few steps show that things work, not "
+                "how well; they are not kept"
             )
         return study
 
@@ -380,7 +409,9 @@ class LanguageStudy:
         return list(dict.fromkeys(name for pair in self.upgrades.values() for name in pair))
 
     def asked(self, upgrade: str) -> CompatibilitySetting:
-        """The setting of the loss that was asked for; its share of cross-entropy may be the upgrade's own."""
+        """The setting of the loss that was asked for; its share of cross-entropy may be the
+        upgrade's own.
+        """
         share = self.chosen.cross_entropy
         if share == "auto":
             paper = self.scale == "paper" and upgrade in PAPER_UPGRADES
@@ -397,13 +428,17 @@ def words_for(study: LanguageStudy, name: str) -> str:
 
 
 def plan(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None = None) -> str:
-    """What will be trained, in words. settings: of every upgrade; None: the one that was asked for."""
+    """What will be trained, in words. settings: of every upgrade; None: the one that was asked
+    for.
+    """
     each = 1 if settings is None else len(settings)
     pairs, seeds = len(study.upgrades), study.seeds
     return "\n".join(
         [
-            f"scale {study.scale}: {study.reason}; table {study.chosen.table}; {study.task.title}; measured by {study.measure}; {seeds} seed(s)",
-            f"{len(study.names)} bases{'' if study.scale == 'paper' else ' to pretrain'}, {seeds * pairs * 2} task adapters, {seeds * pairs * each} compatibility adapters",
+            f"scale {study.scale}: {study.reason}; table {study.chosen.table}; "
+            f"{study.task.title}; measured by {study.measure}; {seeds} seed(s)",
+            f"{len(study.names)} bases{'' if study.scale == 'paper' else ' to pretrain'}, "
+            f"{seeds * pairs * 2} task adapters, {seeds * pairs * each} compatibility adapters",
             *(words_for(study, name) for name in study.names),
             *(f"upgrade {name} is not run: {words}" for name, words in study.missing.items()),
         ]
@@ -497,7 +532,9 @@ def measured_upgrade(study: LanguageStudy, name: str, by: str = "") -> Upgrade:
 def treated_runs(
     study: LanguageStudy, name: str, by: str = "", setting: CompatibilitySetting | None = None
 ) -> tuple:
-    """An upgrade's compatibility adapters by a measure; None: those of the setting that was asked for."""
+    """An upgrade's compatibility adapters by a measure; None: those of the setting that was
+    asked for.
+    """
     return by_measure(study, study.runs[name].treated[setting or study.asked(name)], by)
 
 # %% ../../nbs/experiments/language_study.ipynb #e556174d
@@ -522,7 +559,9 @@ def models_above_chance(study: LanguageStudy, name: str, by: str = "") -> bool:
 
 
 def check(study: LanguageStudy) -> str:
-    """Each upgrade's first pair in words; RuntimeError for a smoke run of sums that shows nothing."""
+    """Each upgrade's first pair in words; RuntimeError for a smoke run of sums that shows
+    nothing.
+    """
     lines = []
     for name, pair in study.upgrades.items():
         upgrade = measured_upgrade(study, name)
@@ -540,7 +579,9 @@ def check(study: LanguageStudy) -> str:
 
 
 def _shows_something(study: LanguageStudy, name: str, able: bool) -> None:
-    """RuntimeError unless the models are able, some answers flipped, and every treatment changes some."""
+    """RuntimeError unless the models are able, some answers flipped, and every treatment changes
+    some.
+    """
     plain = by_measure(study, study.runs[name].news)[0].predictions("test").prediction
     changed = all(
         (by_measure(study, runs)[0].predictions("test").prediction != plain).any()
@@ -548,7 +589,8 @@ def _shows_something(study: LanguageStudy, name: str, able: bool) -> None:
     )
     if not (able and changed):
         raise RuntimeError(
-            "the smoke run shows nothing: models not above chance, no flips, or a treatment without any effect"
+            "the smoke run shows nothing: models not above chance, no flips, or a treatment "
+            "without any effect"
         )
 
 # %% ../../nbs/experiments/language_study.ipynb #a750e49e
@@ -568,24 +610,37 @@ def with_choice(
     ]
 
 # %% ../../nbs/experiments/language_study.ipynb #2c4abb45
-_CHANGES = {  # as papers.csv names them → (what it is called, the measured value from the row and the untreated one, its unit)
-    "gain": ("accuracy or score", lambda row, new: 100 * (row.accuracy[0] - new.accuracy[0]), "points"),
+# as papers.csv names them → (what it is called, the measured value from the row and the untreated
+# one, its unit)
+_CHANGES = {
+    "gain": (
+        "accuracy or score",
+        lambda row, new: 100 * (row.accuracy[0] - new.accuracy[0]),
+        "points",
+    ),
     "nfr change": ("NFR", lambda row, new: 100 * (row.nfr[0] - new.nfr[0]), "points"),
-    "nfr change %": ("NFR", lambda row, new: 100 * (row.nfr[0] / new.nfr[0] - 1) if new.nfr[0] else math.nan, "%"),
+    "nfr change %": (
+        "NFR",
+        lambda row, new: 100 * (row.nfr[0] / new.nfr[0] - 1) if new.nfr[0] else math.nan,
+        "%",
+    ),
     "pfr change": ("PFR", lambda row, new: 100 * (row.pfr[0] - new.pfr[0]), "points"),
-}  # fmt: skip
+}
 
 
 def changes_beside(
     rows: Sequence[Row],
     paper: dict,  # what paper_figures returned
 ) -> tuple:
-    """One line a treated row: the measured changes against the untreated model, with those that the paper prints."""
+    """One line a treated row: the measured changes against the untreated model, with those that
+    the paper prints.
+    """
     untreated = next((row for row in rows if row.method == "new model"), None)
     lines = []
     for row in rows:
         parts = [
-            f"{what} {measured(row, untreated):+.2f} {unit} (paper {paper[row.method, key][0]:+.2f})"
+            f"{what} {measured(row, untreated):+.2f} {unit} (paper "
+            f"{paper[row.method, key][0]:+.2f})"
             for key, (what, measured, unit) in _CHANGES.items()
             if untreated is not None and (row.method, key) in paper
         ]
@@ -604,10 +659,24 @@ def printed(study: LanguageStudy, name: str) -> dict:
 
 # %% ../../nbs/experiments/language_study.ipynb #8605a460
 USUAL = {  # parameters that the command leaves out at these values
-    "task": "arithmetic", "scale": "auto", "seeds": 3, "table": "main", "upgrade": "auto", "mask": "wrong", "cross_entropy": "auto",
-    "temperature": 2.0, "k": 64, "rank": 0, "alpha": "auto", "batch_size": 0, "accumulation": 0, "gradient_checkpointing": False,
-    "evaluation": "auto", "max_steps": -1, "from_results": False,
-}  # fmt: skip
+    "task": "arithmetic",
+    "scale": "auto",
+    "seeds": 3,
+    "table": "main",
+    "upgrade": "auto",
+    "mask": "wrong",
+    "cross_entropy": "auto",
+    "temperature": 2.0,
+    "k": 64,
+    "rank": 0,
+    "alpha": "auto",
+    "batch_size": 0,
+    "accumulation": 0,
+    "gradient_checkpointing": False,
+    "evaluation": "auto",
+    "max_steps": -1,
+    "from_results": False,
+}
 
 
 def command(study: LanguageStudy) -> str:
@@ -630,9 +699,11 @@ def notes(study: LanguageStudy, name: str | None = None) -> tuple:
         bases = f"old base: {old}; new base: {new}"
     validation = "" if task.selection_chooses_epoch else " (a fifth of them validation)"
     lines = [
-        f"{task.rule}; {len(task.train):,} training{validation}, {len(task.selection):,} selection, {len(task.test):,} test examples",
+        f"{task.rule}; {len(task.train):,} training{validation}, {len(task.selection):,} "
+        f"selection, {len(task.test):,} test examples",
         f"{bases}; one base each for all seeds",
-        f"adapters: rank {recipe.rank}, alpha {recipe.alpha:g}, rate {recipe.learning_rate:g}, {recipe.epochs} epochs, the best by validation loss; all tokens learnt",
+        f"adapters: rank {recipe.rank}, alpha {recipe.alpha:g}, rate {recipe.learning_rate:g}, "
+        f"{recipe.epochs} epochs, the best by validation loss; all tokens learnt",
     ]
     if study.scale != "paper":
         lines.append(
@@ -642,7 +713,8 @@ def notes(study: LanguageStudy, name: str | None = None) -> tuple:
         lines.append(f"asked on test by lm-evaluation-harness {harness_version()}")
     if scores:
         lines.append(
-            "ROUGE-1 is a mean over examples; NFR_D and PFR_D: shares that got worse and better; as old: equal texts; M_g and M_r: mean sizes, in points"
+            "ROUGE-1 is a mean over examples; NFR_D and PFR_D: shares that got worse and better; "
+            "as old: equal texts; M_g and M_r: mean sizes, in points"
         )
     if study.chosen.table == "figure5" and all(len(one.choices) == 2 for one in task.test):
         lines.append(
@@ -722,8 +794,14 @@ def bars(
             at = np.arange(len(groups)) + 0.8 * place / len(series)
             means, deviations = np.array(values).T * 100
             drawn = axes.barh(
-                at, means, 0.75 / len(series), xerr=np.nan_to_num(deviations), hatch=hatch, label=name, edgecolor="0.2"
-            )  # fmt: skip
+                at,
+                means,
+                0.75 / len(series),
+                xerr=np.nan_to_num(deviations),
+                hatch=hatch,
+                label=name,
+                edgecolor="0.2",
+            )
             axes.bar_label(drawn, fmt="%.2f", padding=4, fontsize=8)
         axes.set_yticks(np.arange(len(groups)) + 0.4 * (len(series) - 1) / len(series), groups)
         axes.invert_yaxis()

@@ -72,9 +72,11 @@ class LanguageRecipe:
     def arguments(self) -> dict:
         """The recipe's part of transformers.TrainingArguments."""
         return {
-            "max_steps": self.steps, "learning_rate": self.learning_rate, "weight_decay": self.weight_decay,
+            "max_steps": self.steps,
+            "learning_rate": self.learning_rate,
+            "weight_decay": self.weight_decay,
             "per_device_train_batch_size": self.batch_size,
-        }  # fmt: skip
+        }
 
     def __str__(self) -> str:
         return (
@@ -89,7 +91,9 @@ def pretrain_once(
     seed: int = 0,
     home: str | Path | None = None,  # where runs live
 ) -> Run:
-    """The run of a recipe: from disk if it was finished, else pretrained; its folder has the model in `model/`."""
+    """The run of a recipe: from disk if it was finished, else pretrained; its folder has the
+    model in `model/`.
+    """
     configuration = {
         "kind": "pretrain",
         "tasks": [task.title for task in tasks],
@@ -155,14 +159,18 @@ def task_adapter_once(
 
 
 def training_rows(task: Questions, model, tokenizer) -> TokenRows:
-    """The training questions as token rows, all tokens learnt; questions longer than the model's positions lose tokens on the left."""
+    """The training questions as token rows, all tokens learnt; questions longer than the model's
+    positions lose tokens on the left.
+    """
     return encode_examples(
         task.learnt, tokenizer, model.config.max_position_embeddings, too_long="cut"
     )
 
 
 def _parts(task: Questions, rows: TokenRows) -> tuple:
-    """(training part, validation part) of the rows: the task's own, or four fifths and one fifth."""
+    """(training part, validation part) of the rows: the task's own, or four fifths and one
+    fifth.
+    """
     if not task.selection_chooses_epoch:
         return split_rows(rows)
     cut = len(task.train)
@@ -186,12 +194,15 @@ def _has_weights(run: Run) -> None:
     """ValueError for a run that was read from results/, which holds no weights."""
     if run.recalled:
         raise ValueError(
-            f"the run {run.id} was read from results/, which holds no weights: train it here, without from_results"
+            f"the run {run.id} was read from results/, which holds no weights: train it here, "
+            "without from_results"
         )
 
 
 def _name_of(base: Run | str | Path) -> str:
-    """What stands for a base in a run's configuration: the pretraining run's id, or the fingerprint of the weights."""
+    """What stands for a base in a run's configuration: the pretraining run's id, or the
+    fingerprint of the weights.
+    """
     return base.id if isinstance(base, Run) else weights_fingerprint(str(base))
 
 
@@ -203,7 +214,9 @@ def _adapter_run(
     home_folder,
     files: dict | None,
 ) -> Run:
-    """The run of a training that gives (model, tokenizer, training): the adapter and the answers by every measure."""
+    """The run of a training that gives (model, tokenizer, training): the adapter and the answers
+    by every measure.
+    """
     checkpoints = Path(home_folder or home()) / "checkpoints" / run_id(configuration)
 
     def compute(folder: Path) -> dict:
@@ -223,7 +236,9 @@ def _adapter_run(
 
 
 def _keep_answers(model, tokenizer, task: Questions, folder: Path, files: dict | None) -> dict:
-    """Save the answers on selection and test by every measure of the task; their mean accuracy or score, by split and measure."""
+    """Save the answers on selection and test by every measure of the task; their mean accuracy
+    or score, by split and measure.
+    """
     means = {}
     for measure in task.measures:
         for split in ("selection", "test"):
@@ -262,7 +277,9 @@ def compatibility_once(
     home: str | Path | None = None,  # where runs live
     files: dict | None = None,  # split → files: then lm-evaluation-harness asks the test questions
 ) -> Run:
-    """The run of a compatibility adapter, from kept distributions of both teachers; tokenizers that differ are aligned by spans."""
+    """The run of a compatibility adapter, from kept distributions of both teachers; tokenizers
+    that differ are aligned by spans.
+    """
     configuration = {
         "kind": "compatibility_adapter",
         "parents": [old.id, new.id],
@@ -303,7 +320,9 @@ def adapted(
     base: Run | str | Path,
     run: Run,  # of an adapter for it
 ) -> tuple:
-    """(model with the run's adapter, tokenizer), on a GPU if there is one; ValueError if the run was read from results/."""
+    """(model with the run's adapter, tokenizer), on a GPU if there is one; ValueError if the run
+    was read from results/.
+    """
     _has_weights(run)
     precision = run.configuration["recipe"]["precision"]
     model, tokenizer = language_model(_weights_of(base), precision)

@@ -50,7 +50,11 @@ def given_answers(
     task: Task,
     old: Predictions,  # on the task's examples, by id; others are passed over
 ) -> Given:
-    """The answers by split. ValueError names examples of selection or test without an answer, classes the task lacks, and labels that differ."""
+    """The answers by split.
+
+    ValueError names examples of selection or test without an answer, classes the task lacks, and
+    labels that differ.
+    """
     old = _in_the_tasks_classes(old, task.classes)
     place = {one: row for row, one in enumerate(old.id.tolist())}
     by_split, training = {}, ""
@@ -60,7 +64,8 @@ def given_answers(
         missing = [one for one in ids if one not in place]
         if missing and split != "train":
             raise ValueError(
-                f"{len(missing)} of {len(ids)} {split} examples have no old answer, among them {few(missing)}: give the old model's answers on all labelled examples"
+                f"{len(missing)} of {len(ids)} {split} examples have no old answer, among them "
+                f"{few(missing)}: give the old model's answers on all labelled examples"
             )
         if missing:
             training = f"{len(missing):,} of {len(ids):,} training examples have no old answer"
@@ -76,12 +81,14 @@ def _in_the_tasks_classes(old: Predictions, classes: tuple) -> Predictions:
         old = over_classes(old, classes)
     elif old.logits is not None and old.logits.shape[1] != width:
         raise ValueError(
-            f"the old logits have {old.logits.shape[1]} columns without names, and the task has {width} classes: name the columns (logits_NAME in a csv)"
+            f"the old logits have {old.logits.shape[1]} columns without names, and the task has "
+            f"{width} classes: name the columns (logits_NAME in a csv)"
         )
     columns = columns_of(old.require("prediction"), classes, width, "the old answers")
     if (columns < 0).any():
         raise ValueError(
-            f"the old answers {few(old.prediction[columns < 0])} are no classes of the task, which are {few(classes)}"
+            f"the old answers {few(old.prediction[columns < 0])} are no classes of the task, "
+            f"which are {few(classes)}"
         )
     label = (
         None
@@ -95,7 +102,8 @@ def _with_labels(answers: Predictions, label: np.ndarray, split: str) -> Predict
     """The answers with the task's labels; those that the file has must be the same."""
     if answers.label is not None and (wrong := answers.label != label).any():
         raise ValueError(
-            f"labels differ between the data and the old answers for {int(wrong.sum())} {split} examples, among them {few(answers.id[wrong])}"
+            f"labels differ between the data and the old answers for {int(wrong.sum())} {split} "
+            f"examples, among them {few(answers.id[wrong])}"
         )
     return answers.replace(label=label)
 
@@ -132,7 +140,9 @@ def check_classes(
     folder,  # of a classifier
     classes: tuple,  # the task's
 ) -> None:
-    """ValueError if a classifier answers other classes than the task's, or in another order; unnamed ones (LABEL_0, …) are taken in the task's order."""
+    """ValueError if a classifier answers other classes than the task's, or in another order;
+    unnamed ones (LABEL_0, …) are taken in the task's order.
+    """
     from transformers import AutoConfig
 
     names = AutoConfig.from_pretrained(folder, trust_remote_code=False).id2label
@@ -143,10 +153,12 @@ def check_classes(
         return
     if sorted(names) == sorted(classes):
         raise ValueError(
-            f"{folder} answers the task's classes in another order ({few(names)}; the task: {few(classes)}): reorder its head's rows and its id2label"
+            f"{folder} answers the task's classes in another order ({few(names)}; the task: "
+            f"{few(classes)}): reorder its head's rows and its id2label"
         )
     raise ValueError(
-        f"{folder} answers {len(names)} classes ({few(names)}), the task has {len(classes)} ({few(classes)}): is it a classifier of this task?"
+        f"{folder} answers {len(names)} classes ({few(names)}), the task has {len(classes)} "
+        f"({few(classes)}): is it a classifier of this task?"
     )
 
 
@@ -154,7 +166,10 @@ def longest(
     folder,  # of a text classifier
     wanted: int = 0,  # tokens; 0: what the model takes, at most 128
 ) -> int:
-    """How many tokens of a text are read. FileNotFoundError for a folder without a model, ValueError if it takes fewer than are wanted."""
+    """How many tokens of a text are read.
+
+    FileNotFoundError for a folder without a model, ValueError if it takes fewer than are wanted.
+    """
     from transformers import AutoConfig, AutoTokenizer
 
     if not (Path(folder) / "config.json").is_file():
@@ -183,14 +198,20 @@ def model_run(
     max_length: int = 0,  # tokens; 0: what the model takes, at most 128
     home=None,  # where runs live
 ) -> Run:
-    """The given classifier's answers on selection and test as a run. FileNotFoundError or ValueError names what is wrong with the folder."""
+    """The given classifier's answers on selection and test as a run.
+
+    FileNotFoundError or ValueError names what is wrong with the folder.
+    """
     max_length = longest(folder, max_length)
     check_classes(folder, task.classes)
 
     def compute(place: Path) -> dict:
         """Load, predict, keep."""
         model, tokenizer = text_classifier(str(folder), task.classes)
-        rows = lambda split: encode(getattr(task, split), tokenizer, task.text_fields, max_length)
+
+        def rows(split):
+            return encode(getattr(task, split), tokenizer, task.text_fields, max_length)
+
         size = sum(one.numel() * one.element_size() for one in model.parameters())
         return keep_predictions(
             lambda split: predict(model, rows(split), classes=task.classes), place
@@ -252,7 +273,9 @@ def value_error(
     examples: int,  # of the selection split
     price: float = 1.0,
 ) -> float:
-    """The standard error of `value`: an example is worth 1 if right, −price if it flipped, else 0."""
+    """The standard error of `value`: an example is worth 1 if right, −price if it flipped, else
+    0.
+    """
     accuracy, nfr = row.selection["accuracy"][0], row.selection["nfr"][0]
     return math.sqrt(max(0.0, accuracy + price**2 * nfr - value(row, price) ** 2) / examples)
 
@@ -263,7 +286,10 @@ def recommend(
     examples: int,  # of the selection split
     price: float = 1.0,  # of a negative flip, on top of an error's 1
 ) -> Advice:
-    """The method to take, by the rule above, with its reasons. ValueError without the two models' rows."""
+    """The method to take, by the rule above, with its reasons.
+
+    ValueError without the two models' rows.
+    """
     by_name = {row.method: row for row in rows if row.seeds}
     if not {"old model", "new model"} <= set(by_name):
         raise ValueError(
@@ -288,20 +314,41 @@ def recommend(
 
 def _reasons(chosen: Row, old: Row, new: Row, able: list, near: list, costs: dict):
     """The sentences of a recommendation."""
-    share = lambda value: f"{100 * value:.2f} %"
-    yield f"Take {chosen.method if chosen is not new else 'the new model as it is'}{f' ({chosen.setting})' if chosen.setting else ''}."
+
+    def share(value):
+        return f"{100 * value:.2f} %"
+
     yield (
-        f"On selection its NFR is {share(chosen.selection['nfr'][0])} at an accuracy of {share(chosen.selection['accuracy'][0])}; the new model alone has "
+        "Take "
+        f"{chosen.method if chosen is not new else 'the new model as it is'}"
+        f"{f' ({chosen.setting})' if chosen.setting else ''}."
+    )
+    yield (
+        f"On selection its NFR is {share(chosen.selection['nfr'][0])} at an accuracy of "
+        f"{share(chosen.selection['accuracy'][0])}; the new model alone has "
         f"{share(new.selection['nfr'][0])} at {share(new.selection['accuracy'][0])}."
     )
     if others := [row.method for row in near if row is not chosen]:
-        yield f"On so many examples it cannot be told apart from {', '.join(others)}, and it is the cheapest of them."
+        yield (
+            f"On so many examples it cannot be told apart from {', '.join(others)}, and it is "
+            "the cheapest of them."
+        )
     yield f"It {costs[chosen.method].words()}."
-    yield f"On test, which took no part in the choice: NFR {share(chosen.nfr[0])} against {share(new.nfr[0])}, accuracy {share(chosen.accuracy[0])} against {share(new.accuracy[0])}."
+    yield (
+        f"On test, which took no part in the choice: NFR {share(chosen.nfr[0])} against "
+        f"{share(new.nfr[0])}, accuracy {share(chosen.accuracy[0])} against "
+        f"{share(new.accuracy[0])}."
+    )
     if chosen.pays:
-        yield "There it pays with accuracy: the choice did not carry over, so take more examples for the selection split before you trust it."
+        yield (
+            "There it pays with accuracy: the choice did not carry over, so take more examples "
+            "for the selection split before you trust it."
+        )
     if new.accuracy[0] <= old.accuracy[0]:
-        yield f"Mind that the new model is not more accurate than the old one on test ({share(old.accuracy[0])}): is the update worth anything?"
+        yield (
+            "Mind that the new model is not more accurate than the old one on test "
+            f"({share(old.accuracy[0])}): is the update worth anything?"
+        )
     if len(able) == 1:
         yield "No treatment was on a par with it on selection."
 

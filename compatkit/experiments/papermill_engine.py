@@ -95,7 +95,9 @@ def _output_path(notebook: Path, pairs: list[tuple[str, str]]) -> Path:
 def papermill_completion(
     arguments: list[str],  # what the user typed after `papermill`
 ) -> list[str]:
-    """The arguments to add to a papermill call that names a notebook of this project and no output; else none."""
+    """The arguments to add to a papermill call that names a notebook of this project and no
+    output; else none.
+    """
     given = _papermill_arguments(arguments)
     if (
         given is None
@@ -188,7 +190,8 @@ def _papermill_engine() -> type:
                 super().execute_managed_notebook(nb_man, kernel_name, **settings)
             except KeyboardInterrupt:
                 sys.exit(
-                    f"compatkit: stopped; finished models are kept in {home()}, go on with the same command"
+                    f"compatkit: stopped; finished models are kept in {home()}, go on with the "
+                    "same command"
                 )
             _write_page(nb_man.nb, Path(str(nb_man.output_path or "")))
 
@@ -238,7 +241,9 @@ def _write_page(notebook, output: Path) -> None:
 def brief_errors(
     before: Callable,  # what Python calls for an exception that nobody caught
 ) -> Callable:
-    """The same, except that a cell's error is one sentence, without papermill's and the kernel's traceback."""
+    """The same, except that a cell's error is one sentence, without papermill's and the kernel's
+    traceback.
+    """
 
     def show(kind: type, error: BaseException, traceback: object) -> None:
         if kind.__name__ != "PapermillExecutionError":
@@ -262,7 +267,9 @@ def _program_is_papermill() -> bool:
 
 
 class PapermillEntry:
-    """What papermill's entry point loads: `engine`, after the arguments of the present call were completed."""
+    """What papermill's entry point loads: `engine`, after the arguments of the present call were
+    completed.
+    """
 
     @property
     def engine(self) -> type:

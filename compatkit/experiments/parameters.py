@@ -79,7 +79,9 @@ def check_parameters(
     before: dict,  # what names_before gave in the cell before them
     allowed: dict,  # name → list of values or types, a type, or a function raising ValueError
 ) -> types.SimpleNamespace:
-    """The parameters with cleaned values; ValueError lists every unknown name and wrong value and what is valid."""
+    """The parameters with cleaned values; ValueError lists every unknown name and wrong value
+    and what is valid.
+    """
     new = {
         name: value
         for name, value in namespace.items()
@@ -135,7 +137,9 @@ def choose_scale(
     data: str = _DATA,  # what to name where the data are missing
     weights: str = _WEIGHTS,  # what to name where the weights are missing
 ) -> tuple[str, str]:
-    """The scale and why it was chosen; ValueError for a wrong name, FileNotFoundError naming what is missing."""
+    """The scale and why it was chosen; ValueError for a wrong name, FileNotFoundError naming
+    what is missing.
+    """
     if scale not in ("auto", *task_scales):
         raise ValueError(
             f"scale {scale!r} is not valid here; valid are auto, {', '.join(task_scales)}"

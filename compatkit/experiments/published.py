@@ -149,7 +149,9 @@ def publish(
 # %% ../../nbs/experiments/published.ipynb #6a86471c
 @dataclass(frozen=True)
 class PublishedRun(Run):
-    """A run as a study in results/ keeps it; its folder is the study's, its predictions have no labels."""
+    """A run as a study in results/ keeps it; its folder is the study's, its predictions have no
+    labels.
+    """
 
     @property
     def splits(self) -> list[str]:
@@ -205,7 +207,8 @@ def published(
 # %% ../../nbs/experiments/published.ipynb #ae4291fc
 @contextmanager
 def published_first(
-    labels: dict,  # split → Predictions with labels, a dictionary from id to label, or None: scores only
+    # split → Predictions with labels, a dictionary from id to label, or None: scores only
+    labels: dict,
     results: str | Path | None = None,  # results/ at the project's root by default
 ) -> Iterator[None]:
     """Inside it, run_once prefers a run that was published to computing it again.
@@ -220,7 +223,9 @@ def published_first(
 
 
 def _labels_of(split: str, labels: dict) -> object:
-    """The labels of a split, or of the one that it is a variant of: test-alone and test-0.4 are answers on test."""
+    """The labels of a split, or of the one that it is a variant of: test-alone and test-0.4 are
+    answers on test.
+    """
     known = [name for name in labels if split == name or split.startswith(f"{name}-")]
     if not known:
         raise ValueError(
@@ -230,7 +235,9 @@ def _labels_of(split: str, labels: dict) -> object:
 
 
 def _recalled(results: Path, labels: dict, where: Path, identifier: str) -> Run | None:
-    """A published run with its predictions labelled, under recalled/; None if it was not published."""
+    """A published run with its predictions labelled, under recalled/; None if it was not
+    published.
+    """
     from compatkit.predictions import with_labels
 
     folder = where / "recalled" / identifier

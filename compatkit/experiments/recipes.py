@@ -25,16 +25,20 @@ _OF_TEXTS = ("layers", "width", "vocabulary", "max_length")
 _OF_RESNETS = ("stem", "widths", "depths", "block")
 _OF_IMAGES = ("side", "crop", "enlarge", "padding", "mirrored")
 _NOT_READ = {  # the fields that a kind of model does not read, and that do not tell its runs apart
-    "small": ("name", *_OF_RESNETS, *_OF_IMAGES), "encoder": ("width", "vocabulary", *_OF_RESNETS, *_OF_IMAGES), "linear": (),
-    "resnet": ("name", *_OF_TEXTS), "image": ("name", *_OF_TEXTS, *_OF_RESNETS),
-}  # fmt: skip
+    "small": ("name", *_OF_RESNETS, *_OF_IMAGES),
+    "encoder": ("width", "vocabulary", *_OF_RESNETS, *_OF_IMAGES),
+    "linear": (),
+    "resnet": ("name", *_OF_TEXTS),
+    "image": ("name", *_OF_TEXTS, *_OF_RESNETS),
+}
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How a model is made and trained.
 
-    `model` is, for texts, "small" (from a config), "linear" (TF-IDF) or "encoder" (pretrained); for images "resnet" (from a config)
+    `model` is, for texts, "small" (from a config), "linear" (TF-IDF) or "encoder" (pretrained);
+    for images "resnet" (from a config)
     or "image" (pretrained).
     """
 
@@ -48,7 +52,8 @@ class Recipe:
     epochs: int = 3
     learning_rate: float = 5e-5
     batch_size: int = 32  # examples of a step, over all devices and accumulated batches
-    accumulation: int = 1  # parts of a batch: on as many devices, or one after the other with their gradients added up
+    # parts of a batch: on as many devices, or one after the other with their gradients added up
+    accumulation: int = 1
     weight_decay: float = 0.01
     warmup: float = 0.1  # share of the steps
     precision: str = "auto"
@@ -85,7 +90,9 @@ class Recipe:
         return self.model in ("resnet", "image")
 
     def identity(self) -> dict:
-        """The recipe as it enters a run's configuration; fields that came later are in it only where they are used."""
+        """The recipe as it enters a run's configuration; fields that came later are in it only
+        where they are used.
+        """
         if self.model == "linear":
             return {"model": "linear"}
         content = asdict(self) | {"precision": resolve_precision(self.precision)}
@@ -124,22 +131,29 @@ class Recipe:
         return f"{kind}, {self.epochs} epochs at {self.learning_rate:g}, {precision}"
 
     def at_once(self) -> int:
-        """Examples of a batch on one device; ValueError if the whole batch cannot be split evenly."""
+        """Examples of a batch on one device; ValueError if the whole batch cannot be split
+        evenly.
+        """
         processes = _processes()
         parts = max(processes, self.accumulation)
         if self.accumulation < 1 or self.batch_size % parts or parts % processes:
             raise ValueError(
-                f"a batch of {self.batch_size} examples in {self.accumulation} parts cannot be split evenly over "
-                f"{processes} processes: choose a number of GPUs that divides both"
+                f"a batch of {self.batch_size} examples in {self.accumulation} parts cannot be "
+                f"split evenly over {processes} processes: choose a number of GPUs that divides "
+                "both"
             )
         return self.batch_size // parts
 
     def arguments(self) -> dict:
         """The recipe's part of transformers.TrainingArguments."""
         given = {
-            "num_train_epochs": self.epochs, "learning_rate": self.learning_rate, "weight_decay": self.weight_decay,
-            "per_device_train_batch_size": self.at_once(), "warmup_steps": self.warmup, "max_steps": self.max_steps,
-        }  # fmt: skip
+            "num_train_epochs": self.epochs,
+            "learning_rate": self.learning_rate,
+            "weight_decay": self.weight_decay,
+            "per_device_train_batch_size": self.at_once(),
+            "warmup_steps": self.warmup,
+            "max_steps": self.max_steps,
+        }
         steps = self.batch_size // self.at_once() // _processes()
         given |= {"gradient_accumulation_steps": steps} if steps > 1 else {}
         given |= (
@@ -180,7 +194,9 @@ PAPER = {  # learning rate, batch size, epochs: Lai et al. 2023, appendix A.1
 }
 PAPER_UPGRADE = {"a": "google-bert/bert-large-uncased", "b": "google/electra-base-discriminator"}
 PAPER_NAME = {"a": "bert-base to bert-large", "b": "bert-base to electra-base"}
-MINI = {  # (layers, epochs) of the old and the new small encoder (None: all 6), at a rate of 1e-4; chosen on the selection split
+# (layers, epochs) of the old and the new small encoder (None: all 6), at a rate of 1e-4; chosen on
+# the selection split
+MINI = {
     "sst2": ((3, 2), (None, 2)),
     "mrpc": (
         (5, 3),
@@ -293,12 +309,52 @@ def upgrade_recipes(
 _LEARNING = {  # model, scale or task → what differs from the recipe's defaults
     "smoke text": dict(width=64, vocabulary=2000, max_length=24, epochs=5, learning_rate=5e-3),
     "mini text": dict(width=128, max_length=32, epochs=10, learning_rate=2e-3),
-    "smoke images": dict(stem=8, widths=(8, 16), depths=(1, 1), batch_size=32, epochs=5, learning_rate=5e-3, enlarge=2, padding=1),
-    "mini images": dict(stem=16, widths=(16, 32, 64), depths=(1, 1, 1), batch_size=128, epochs=8, learning_rate=2e-3, enlarge=2, padding=2, mirrored=True),
-    "mini digits": dict(stem=8, widths=(8, 16), depths=(1, 1), batch_size=32, epochs=15, learning_rate=5e-3, enlarge=2, padding=1),
-    "paper images": dict(batch_size=2048, accumulation=8, epochs=90, learning_rate=0.1, weight_decay=1e-4, warmup=0.0, optimizer="sgd", schedule="step", clip=5.0,
-                         side=256, crop=224, mirrored=True),
-}  # fmt: skip
+    "smoke images": dict(
+        stem=8,
+        widths=(8, 16),
+        depths=(1, 1),
+        batch_size=32,
+        epochs=5,
+        learning_rate=5e-3,
+        enlarge=2,
+        padding=1,
+    ),
+    "mini images": dict(
+        stem=16,
+        widths=(16, 32, 64),
+        depths=(1, 1, 1),
+        batch_size=128,
+        epochs=8,
+        learning_rate=2e-3,
+        enlarge=2,
+        padding=2,
+        mirrored=True,
+    ),
+    "mini digits": dict(
+        stem=8,
+        widths=(8, 16),
+        depths=(1, 1),
+        batch_size=32,
+        epochs=15,
+        learning_rate=5e-3,
+        enlarge=2,
+        padding=1,
+    ),
+    "paper images": dict(
+        batch_size=2048,
+        accumulation=8,
+        epochs=90,
+        learning_rate=0.1,
+        weight_decay=1e-4,
+        warmup=0.0,
+        optimizer="sgd",
+        schedule="step",
+        clip=5.0,
+        side=256,
+        crop=224,
+        mirrored=True,
+    ),
+}
 _LARGER = {"resnet": dict(stem=16, widths=(32, 64, 128), depths=(1, 1, 1)), "small": dict(layers=2)}
 HUB_RESNETS = {"ResNet-18": "microsoft/resnet-18", "ResNet-50": "microsoft/resnet-50"}
 
@@ -309,7 +365,9 @@ def architectures(
     pretrained: bool = False,  # of images at paper scale: start from the hub's ImageNet weights
     max_steps: int = -1,
 ) -> tuple[Recipe, Recipe]:
-    """(smaller, larger) recipes of one kind; FileNotFoundError names the weights that are missing."""
+    """(smaller, larger) recipes of one kind; FileNotFoundError names the weights that are
+    missing.
+    """
     if not task.image_field:
         small = Recipe(
             layers=1,
@@ -340,17 +398,22 @@ def architectures(
 
 # %% ../../nbs/experiments/recipes.ipynb #updrec02
 ROBERTA = "FacebookAI/roberta-base"
-UPDATE = {  # scale → task → (epochs, rate) of old and target, of the new model when examples are added, and when classes are
+# scale → task → (epochs, rate) of old and target, of the new model when examples are added, and
+# when classes are
+UPDATE = {
     "paper": {
-        "massive": ((16, 6e-5), (6, 6e-5), (10, 3e-5)), "banking77": ((16, 6e-5), (10, 3e-5), (10, 6e-5)),
+        "massive": ((16, 6e-5), (6, 6e-5), (10, 3e-5)),
+        "banking77": ((16, 6e-5), (10, 3e-5), (10, 6e-5)),
         "ag_news": ((8, 6e-5), (3, 3e-5), (6, 3e-5)),
     },
     "mini": {
-        "massive": ((8, 3e-4), (4, 3e-4), (6, 3e-4)), "banking77": ((8, 3e-4), (4, 3e-4), (6, 3e-4)),
+        "massive": ((8, 3e-4), (4, 3e-4), (6, 3e-4)),
+        "banking77": ((8, 3e-4), (4, 3e-4), (6, 3e-4)),
         "ag_news": ((4, 2e-4), (2, 2e-4), (3, 2e-4)),
-        "massive_adddata": ((16, 2e-4), (6, 2e-4), (10, 2e-4)),  # 1,000 texts: eight epochs left old models at 77 %
+        # 1,000 texts: eight epochs left old models at 77 %
+        "massive_adddata": ((16, 2e-4), (6, 2e-4), (10, 2e-4)),
     },
-}  # fmt: skip
+}
 UPDATE_OPTIMIZER = {
     "adam_beta2": 0.98,
     "adam_epsilon": 1e-6,
@@ -365,7 +428,9 @@ def update_recipes(
     encoder: str = "",  # mini's encoder: a folder or hub id; "" for the package or the hub
     max_steps: int = -1,
 ) -> tuple[Recipe, Recipe]:
-    """(recipe of old and target, recipe of the new model); FileNotFoundError names the weights that are missing."""
+    """(recipe of old and target, recipe of the new model); FileNotFoundError names the weights
+    that are missing.
+    """
     of_scale = UPDATE[scale]
     numbers = of_scale.get(name) or of_scale.get(name.removesuffix("_adddata"), of_scale["massive"])
     (epochs, rate), (more, slower) = numbers[0], numbers[2 if scenario == "add_classes" else 1]
@@ -390,14 +455,17 @@ class Experiment:
 
     @property
     def wiring(self) -> bool:
-        """Whether a run shows only that things are connected: a real task at smoke, or trainings of a few steps."""
+        """Whether a run shows only that things are connected: a real task at smoke, or trainings
+        of a few steps.
+        """
         return (self.scale == "smoke" and not self.embedded) or self.max_steps > 0
 
     def may_be_kept(self) -> None:
         """ValueError if these runs show that things work, not how well."""
         if self.wiring or self.scale == "smoke":
             raise ValueError(
-                "keep_results: runs at smoke scale or of a few steps show that things work, not how well; they are not kept"
+                "keep_results: runs at smoke scale or of a few steps show that things work, not "
+                "how well; they are not kept"
             )
 
 
@@ -405,7 +473,9 @@ def weights_at_hand(
     names: Sequence[str],  # folders or hub ids
     asked_for: bool,  # then what is missing is named
 ) -> bool:
-    """Whether all these models can be had; if they were asked for, the error that names the missing one."""
+    """Whether all these models can be had; if they were asked for, the error that names the
+    missing one.
+    """
     try:
         return all(model_folder(name) for name in names)
     except (FileNotFoundError, ValueError):
@@ -415,12 +485,15 @@ def weights_at_hand(
 
 
 def _papers_weights(papers: Sequence[str]) -> bool:
-    """True; or the error that names the model of this upgrade that is missing, since nobody is to wait for another scale's table."""
+    """True; or the error that names the model of this upgrade that is missing, since nobody is
+    to wait for another scale's table.
+    """
     try:
         return weights_at_hand(papers, asked_for=True)
     except (FileNotFoundError, ValueError) as error:
         raise type(error)(
-            f"{error}. The paper scale needs {', '.join(papers)} here; `-p scale mini` trains small models"
+            f"{error}. The paper scale needs {', '.join(papers)} here; `-p scale mini` trains "
+            "small models"
         ) from None
 
 
@@ -436,15 +509,21 @@ def begin(
         "paper",
     ),  # those that the notebook has; an embedded task has no paper scale
 ) -> Experiment:
-    """The experiment that the parameters ask for; ValueError or FileNotFoundError names what is wrong or missing."""
+    """The experiment that the parameters ask for; ValueError or FileNotFoundError names what is
+    wrong or missing.
+    """
     import torch
 
     task = task or load_task(chosen.task, chosen.data_dir or None)
     scales = tuple(one for one in scales if one != "paper" or chosen.task not in EMBEDDED)
     scale, reason = choose_scale(
-        chosen.scale, bool(os.environ.get("IN_TEST")), scales, torch.cuda.is_available,
-        lambda: _papers_weights(papers), True,
-    )  # fmt: skip
+        chosen.scale,
+        bool(os.environ.get("IN_TEST")),
+        scales,
+        torch.cuda.is_available,
+        lambda: _papers_weights(papers),
+        True,
+    )
     experiment = Experiment(at_scale(task, scale), scale, reason, chosen.max_steps)
     if chosen.keep_results:
         experiment.may_be_kept()

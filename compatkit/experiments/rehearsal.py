@@ -11,7 +11,7 @@ import errno
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -39,7 +39,9 @@ class Shape:
 
     @classmethod
     def of(cls, head: str, model_type: str, **settings) -> "Shape":
-        """The shape of a configuration's settings; those not given are the architecture's usual ones."""
+        """The shape of a configuration's settings; those not given are the architecture's usual
+        ones.
+        """
         if head not in HEADS:
             raise ValueError(f"head {head!r} is not one of {', '.join(HEADS)}")
         return cls(json.dumps({"model_type": model_type, **settings}, sort_keys=True), head)
@@ -238,7 +240,9 @@ def _peak(tracker: MemTracker) -> int:
 
 # %% ../../nbs/experiments/rehearsal.ipynb #1c03dcaf
 def _trained(step: Step, model) -> tuple:
-    """(model, FLOPs of forward, FLOPs of a step, operations, peak bytes) of two training steps; under fake tensors."""
+    """(model, FLOPs of forward, FLOPs of a step, operations, peak bytes) of two training steps;
+    under fake tensors.
+    """
     model, inputs = _faked(model).train(), step.inputs()
     labels = inputs.get("input_ids") if step.shape.head == "language" else None
     labels = torch.zeros(step.batch, dtype=torch.long) if labels is None else labels
@@ -255,7 +259,9 @@ def _trained(step: Step, model) -> tuple:
 
 
 def _evaluated(step: Step, model) -> tuple:
-    """(FLOPs, peak bytes) of answering a batch without gradients, as `outputs` does: in single precision."""
+    """(FLOPs, peak bytes) of answering a batch without gradients, as `outputs` does: in single
+    precision.
+    """
     batch = EVALUATED_AT_ONCE if step.shape.head != "language" else step.batch
     inputs, tracker = replace(step, batch=batch).inputs(), MemTracker()
     model, flops = model.eval(), FlopCounterMode(display=False)
@@ -266,7 +272,9 @@ def _evaluated(step: Step, model) -> tuple:
 
 
 def _measured(step: Step, trained: bool = True) -> Cost:
-    """The cost of a step, by doing it with fake tensors; without training its FLOPs and bytes are 0."""
+    """The cost of a step, by doing it with fake tensors; without training its FLOPs and bytes
+    are 0.
+    """
     model = step.model()
     sizes = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
     counted = sum(size for size, _ in sizes), sum(size for size, learns in sizes if learns)
@@ -467,7 +475,7 @@ class JobPlan(NamedTuple):
         return max(
             (max(one.cost.step_bytes, one.cost.evaluation_bytes) for one in self.trainings),
             default=0,
-        )  # fmt: skip
+        )
 
     @property
     def hours(self) -> float:
@@ -490,7 +498,9 @@ class JobPlan(NamedTuple):
             "flops": sum(one.number * one.flops for one in self.trainings),
             "peak_memory_bytes": self.peak,
             "step_memory_bytes": max((one.cost.step_bytes for one in self.trainings), default=0),
-            "evaluation_memory_bytes": max((one.cost.evaluation_bytes for one in self.trainings), default=0),
+            "evaluation_memory_bytes": max(
+                (one.cost.evaluation_bytes for one in self.trainings), default=0
+            ),
             "hours": self.hours,
             "disk_bytes": sum(one.disk for one in self.trainings),
             "download_bytes": sum(size for _, size in self.downloads),
@@ -500,15 +510,16 @@ class JobPlan(NamedTuple):
             "fits": not self.remedies,
             "remedies": self.remedies,
             "problem": self.problem,
-        }  # fmt: skip
+        }
 
     def __str__(self) -> str:
         content = self.to_dict()
         counted = ", ".join(f"{number} {what}" for what, number in content["kinds"].items())
         fits = "".join(f"\n  does not fit: {text}" for text in self.remedies)
         return (
-            f"{self.job}: {counted}; {content['flops']:.2g} FLOPs, peak {content['peak_memory_bytes'] / 2**30:.1f} GiB, "
-            f"{self.hours:.1f} hours on {self.device.name}, {_size(content['disk_bytes'])} stay, "
+            f"{self.job}: {counted}; {content['flops']:.2g} FLOPs, peak "
+            f"{content['peak_memory_bytes'] / 2**30:.1f} GiB, {self.hours:.1f} hours on "
+            f"{self.device.name}, {_size(content['disk_bytes'])} stay, "
             f"{_size(content['download_bytes'])} to download{fits}"
         )
 
@@ -538,18 +549,21 @@ def refuse_what_cannot_run(
     folder: str | Path,  # where runs are kept
     gpu_bytes: float | None = None,  # memory of the GPU; None: asked of torch, or not compared
 ) -> None:
-    """MemoryError for a step that the GPU cannot hold, OSError for runs that the disk cannot; both with their remedy."""
+    """MemoryError for a step that the GPU cannot hold, OSError for runs that the disk cannot;
+    both with their remedy.
+    """
     if gpu_bytes is None and torch.cuda.is_available():
         gpu_bytes = torch.cuda.get_device_properties(0).total_memory
     if gpu_bytes is not None and (remedies := plan._replace(memory=gpu_bytes).remedies):
         raise MemoryError(
-            f"{plan.job} does not fit into this GPU's {gpu_bytes / 2**30:.1f} GiB: {'; '.join(remedies)}"
+            f"{plan.job} does not fit into this GPU's {gpu_bytes / 2**30:.1f} GiB: "
+            f"{'; '.join(remedies)}"
         )
     place = next(path for path in (Path(folder), *Path(folder).parents) if path.exists())
     stays, free = sum(one.disk for one in plan.trainings), shutil.disk_usage(place).free
     if stays > free:
         raise OSError(
             errno.ENOSPC,
-            f"{plan.job} leaves {_size(stays)} and the disk has {_size(free)} free: make room, or set "
-            f"COMPATKIT_HOME to a folder on a larger disk",
+            f"{plan.job} leaves {_size(stays)} and the disk has {_size(free)} free: make room, or "
+            "set COMPATKIT_HOME to a folder on a larger disk",
         )

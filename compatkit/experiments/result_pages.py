@@ -106,7 +106,7 @@ _COLUMNS = """A row is a method; every number is a mean over seeds with its stan
 avoided by copying it. *− untreated* is the paired difference in accuracy to the new model without treatment,
 with a 95 % interval; a row whose whole interval is below 0 *pays with accuracy*. *as in the paper* stands for
 figures that were chosen and reported on the same split, as the papers do. Small models on real data are called
-*mini*: no figure of a paper stands beside them, since those belong to other models."""
+*mini*: no figure of a paper stands beside them, since those belong to other models."""  # noqa: E501
 
 
 def table_section(
@@ -153,7 +153,7 @@ predictions and your copy of the data.
 - [results.csv](results.csv): every row of every table, for a spreadsheet or a program.
 - [methods.md](methods.md): which method when, over all tables.
 - one page a paper, below: claims, tables, pictures, commands.
-"""
+"""  # noqa: E501
 
 
 def _percent(pair: tuple | None) -> str:

@@ -23,16 +23,17 @@ from pathlib import Path
 import numpy as np
 
 # %% ../../nbs/experiments/result_tables.ipynb #65a97570
-from .accuracy_and_flips import accuracy_nfr_picture
-from ..metrics import FlipCounts, agreement, over_seeds, paired_difference
-from ..predictions import Predictions, align
 from .runs import results_folder
 from .store import study_lock, study_name
+from ..metrics import FlipCounts, agreement, over_seeds, paired_difference
+from ..predictions import Predictions, align
 
 # %% ../../nbs/experiments/result_tables.ipynb #d34c675e
 @dataclass(frozen=True)
 class Row:
-    """A method's line in a table; every measure is (mean, standard deviation) over seeds, as fractions."""
+    """A method's line in a table; every measure is (mean, standard deviation) over seeds, as
+    fractions.
+    """
 
     method: str
     setting: str = ""  # what was chosen, in words
@@ -95,11 +96,15 @@ def measure(
     | None = None,  # (olds, answers) on the selection split: the "as in the paper" figures
     records: Sequence[str] = (),  # ids of the runs behind the row
 ) -> Row:
-    """A method's row over seeds. ValueError for lists of different lengths or predictions that do not join."""
+    """A method's row over seeds.
+
+    ValueError for lists of different lengths or predictions that do not join.
+    """
     counts = {len(group) for group in (olds, answers, olds if untreated is None else untreated)}
     if len(counts) > 1 or 0 in counts:
         raise ValueError(
-            f"{method}: old models, answers and untreated models must be one a seed, not {sorted(counts)} of them"
+            f"{method}: old models, answers and untreated models must be one a seed, not "
+            f"{sorted(counts)} of them"
         )
     difference = None
     if (
@@ -128,9 +133,11 @@ def paper_figures(
     table,  # such as 1 or "5.5"
     **conditions,  # such as task="mrpc", upgrade=...
 ) -> dict:
-    """(row, measure) → (value, spread) in percent, as printed; spread None where the paper gives none, {} where it has no such table.
+    """(row, measure) → (value, spread) in percent, as printed; spread None where the paper gives
+    none, {} where it has no such table.
 
-    Raises ValueError if the conditions leave several tasks or upgrades, or name a column that is not there.
+    Raises ValueError if the conditions leave several tasks or upgrades, or name a column that is
+    not there.
     """
     with open(Path(__file__).with_name("papers.csv"), newline="", encoding="utf-8") as file:
         lines = [
@@ -150,9 +157,13 @@ def paper_figures(
     for name in ("task", "upgrade"):
         if len(several := sorted({line[name] for line in wanted})) > 1:
             raise ValueError(
-                f"table {table} of {paper} has several figures for each row: choose {name} from {several}"
+                f"table {table} of {paper} has several figures for each row: choose {name} from "
+                f"{several}"
             )
-    number = lambda text: float(text) if text else None
+
+    def number(text):
+        return float(text) if text else None
+
     return {
         (line["row"], line["measure"]): (number(line["value"]), number(line["spread"]))
         for line in wanted
@@ -190,7 +201,8 @@ class ResultTable:
         default_factory=dict
     )  # (row, measure) → (value, spread) in percent, where it may be compared
     command: str = ""  # what makes this table again
-    quantity: str = "accuracy"  # what that column of the rows holds: accuracy, or the mean of a score, such as ROUGE-1
+    # what that column of the rows holds: accuracy, or the mean of a score, such as ROUGE-1
+    quantity: str = "accuracy"
     unjudged: str = ""  # why no claim may be judged on it, such as "models at chance"; "": it may
 
     def cells(self) -> tuple[list, list]:
@@ -279,7 +291,9 @@ class ResultTable:
         )
 
     def to_csv(self) -> str:
-        """One line a row, in fractions, for a spreadsheet or a program; an empty cell where there is nothing."""
+        """One line a row, in fractions, for a spreadsheet or a program; an empty cell where
+        there is nothing.
+        """
         file = io.StringIO()
         writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -319,20 +333,28 @@ class ResultTable:
     def _repr_html_(self) -> str:
         header, lines = self.cells()
         best = self.best()
-        cells = lambda line, tag: "".join(
-            f"<{tag} style='text-align:left'>{escape(cell)}</{tag}>" for cell in line
-        )
+
+        def cells(line, tag):
+            return "".join(
+                f"<{tag} style='text-align:left'>{escape(cell)}</{tag}>" for cell in line
+            )
+
         body = "".join(
             f"<tr{' style=font-weight:bold' if line[0] == best else ''}>{cells(line, 'td')}</tr>"
             for line in lines
         )
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
-        return f"<table><caption><b>{escape(self.title)}</b></caption><tr>{cells(header, 'th')}</tr>{body}</table><ul>{notes}</ul>"
+        return (
+            f"<table><caption><b>{escape(self.title)}</b></caption>"
+            f"<tr>{cells(header, 'th')}</tr>{body}</table><ul>{notes}</ul>"
+        )
 
     def best(self) -> str | None:
-        """The treated method with the lowest NFR among those that do not pay with accuracy; a control is no treatment.
+        """The treated method with the lowest NFR among those that do not pay with accuracy; a
+        control is no treatment.
 
-        None as well in a table of several upgrades (no row is called "new model"): flips of different pairs are not compared.
+        None as well in a table of several upgrades (no row is called "new model"): flips of
+        different pairs are not compared.
         """
         if not any(row.method == "new model" for row in self.rows):
             return None
@@ -390,7 +412,9 @@ def _numbers(row: Row) -> dict:
 
 
 def _csv_cell(value):
-    """A value as a spreadsheet takes it: nothing for nan, and no text that it would run as a formula."""
+    """A value as a spreadsheet takes it: nothing for nan, and no text that it would run as a
+    formula.
+    """
     if isinstance(value, float) and isnan(value):
         return ""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
@@ -441,9 +465,10 @@ def _naming(place) -> Iterator[None]:
 
 def _table_of(content: dict) -> ResultTable:
     """What to_dict gave, as a table."""
-    pair = lambda value: (
-        tuple(nan if one is None else one for one in value) if value is not None else None
-    )
+
+    def pair(value):
+        return tuple(nan if one is None else one for one in value) if value is not None else None
+
     rows = []
     for row in content["rows"]:
         row.pop("pays_with_accuracy")

@@ -57,7 +57,9 @@ def project_root(
 def home(
     start: str | Path | None = None,  # where to look for the project; the current folder by default
 ) -> Path:
-    """The folder of all runs: $COMPATKIT_HOME, else runs/ at the project's root, else runs/ here."""
+    """The folder of all runs: $COMPATKIT_HOME, else runs/ at the project's root, else runs/
+    here.
+    """
     if os.environ.get("COMPATKIT_HOME"):
         return Path(os.environ["COMPATKIT_HOME"]).expanduser().resolve()
     return (project_root(start) or Path.cwd()) / "runs"
@@ -293,7 +295,9 @@ class Run:
         return splits_in(self.folder)
 
     def predictions(self, split: str):
-        """The Predictions that the run saved for a split; FileNotFoundError lists the splits it has."""
+        """The Predictions that the run saved for a split; FileNotFoundError lists the splits it
+        has.
+        """
         from compatkit.predictions import Predictions
 
         file = self.folder / f"predictions-{split}.parquet"
@@ -357,7 +361,10 @@ def _run_html(run: Run) -> str:
         ]
         return "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in cells)
 
-    heading = f"<b>{html.escape(run.id)}</b>, {html.escape(run.record['started'])}, {run.record['seconds']:.0f} s"
+    heading = (
+        f"<b>{html.escape(run.id)}</b>, {html.escape(run.record['started'])}, "
+        f"{run.record['seconds']:.0f} s"
+    )
     parts = [("configuration", run.configuration), ("results", run.results)]
     return heading + "".join(
         f"<table><tr><th colspan=2>{name}</th></tr>{rows(part)}</table>" for name, part in parts
@@ -441,7 +448,9 @@ def _compute_into_place(target: Path, about: dict, compute: Callable) -> None:
 def checkpoint_folder(
     folder: Path,  # that `compute` was given
 ) -> Path:
-    """Where a long computation may keep what its next attempt goes on from: one place a run and code."""
+    """Where a long computation may keep what its next attempt goes on from: one place a run and
+    code.
+    """
     return folder.parent.parent / "checkpoints" / folder.name.rsplit("-", 2)[0]
 
 # %% ../../nbs/experiments/runs.ipynb #ae4291fc
@@ -450,13 +459,15 @@ RECALL: ContextVar[Callable | None] = ContextVar("recall", default=None)
 
 # %% ../../nbs/experiments/runs.ipynb #072e15ef
 def run_once(
-    configuration: dict,  # all that the run depends on but code; text keys, values that JSON can hold
+    # all that the run depends on but code; text keys, values that JSON can hold
+    configuration: dict,
     compute: Callable[
         [Path], dict
     ],  # writes files into the folder it is given, returns its results
     home: str | Path | None = None,  # the folder of all runs; home() by default
 ) -> Run:
-    """The run of a configuration: from disk if today's code finished it, else computed and recorded.
+    """The run of a configuration: from disk if today's code finished it, else computed and
+    recorded.
 
     RuntimeError where it is missing and COMPATKIT_COMPUTE=0 forbids to compute it.
     """
@@ -522,7 +533,8 @@ def _say_if_older(target: Path, identifier: str) -> None:
         older = Run.load(max(records, key=lambda file: file.stat().st_mtime).parent)
         print(
             f"{identifier} was done on {older.record['started'][:10]} by other code "
-            f"({older.code[:8]}, today's is {target.name[-8:]}): it is done again, the older one stays",
+            f"({older.code[:8]}, today's is {target.name[-8:]}): it is done again, the older one "
+            "stays",
             flush=True,
         )
 
@@ -548,7 +560,9 @@ def find(
 def failed_runs(
     home: str | Path | None = None,  # the folder of all runs; home() by default
 ) -> list[dict]:
-    """The records of the runs that failed, oldest first: configuration, error, traceback, circumstances."""
+    """The records of the runs that failed, oldest first: configuration, error, traceback,
+    circumstances.
+    """
     files = (_home_at(home) / "failed").glob("*.json")
     return sorted(
         (json.loads(file.read_text(encoding="utf-8")) for file in files),

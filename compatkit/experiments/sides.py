@@ -28,7 +28,9 @@ from ..training.data_updates import DataUpdate
 
 # %% ../../nbs/experiments/sides.ipynb #f1a20407
 class Seen(NamedTuple):
-    """A run's answers about the new task's examples, as far as the old model knows their classes."""
+    """A run's answers about the new task's examples, as far as the old model knows their
+    classes.
+    """
 
     run: Run
     data: DataUpdate
@@ -45,7 +47,9 @@ class Seen(NamedTuple):
         return self.run.recalled
 
     def predictions(self, split: str) -> Predictions:
-        """Answers on the split's examples of known classes; for training, in the old model's own columns."""
+        """Answers on the split's examples of known classes; for training, in the old model's own
+        columns.
+        """
         if not self.old:
             return self.run.predictions(split).select(self.data.known(split))
         answered = self.run.predictions(f"new_{split}")
@@ -134,8 +138,10 @@ class Compared(NamedTuple):
     def row(self, untreated: Sequence, own_olds: Sequence, all_classes: bool = False) -> Row:
         """Its line in a table.
 
-        `untreated` are the new models it is compared with; `own_olds` the untreated old models: where the method has others, its
-        setting says how accurate those are. `all_classes` says accuracy on the examples of added classes too.
+        `untreated` are the new models it is compared with; `own_olds` the untreated old models:
+        where the method has others, its
+        setting says how accurate those are. `all_classes` says accuracy on the examples of added
+        classes too.
         """
         prepared = self.olds[0].id != own_olds[0].id
         parts = [self.setting]
@@ -162,7 +168,9 @@ def _accuracy(runs: Sequence) -> float:
 
 # %% ../../nbs/experiments/sides.ipynb #f1a2040d
 def as_pct_prints(compared: Sequence[Compared]) -> Markdown:
-    """method | error of the old model | of the new one | NFR | relative NFR | models that answer."""
+    """method | error of the old model | of the new one | NFR | relative NFR | models that
+    answer.
+    """
     names = ["error old %", "error new %", "NFR %", "relative NFR %"]
     lines = [["method", *names, "models per question"], ["---"] * 6]
     for method in compared:
@@ -195,7 +203,9 @@ def teach(
     new_ensembles: Sequence[Average],
     untreated: Run | Seen,  # the first seed's new model: a student should be on a par with it
 ) -> Taught:
-    """Try a grid on the first seed's pair of students, choose on selection, teach the choice's other seeds."""
+    """Try a grid on the first seed's pair of students, choose on selection, teach the choice's
+    other seeds.
+    """
 
     def pair(treatment, seed: int) -> tuple:
         """(old student, new student)."""

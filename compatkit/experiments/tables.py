@@ -46,7 +46,10 @@ def run_job(
     threads: int = 1,  # that the job's numerical libraries use
     environment: dict | None = None,  # further variables of the job's process
 ) -> Run:
-    """The job's run: found, or made now. JobFailed names the notebook that stopped and says where it lies."""
+    """The job's run: found, or made now.
+
+    JobFailed names the notebook that stopped and says where it lies.
+    """
     where = Path(folder or home()).resolve()
     return run_once(
         job.configuration, partial(_execute, job, where, threads, environment or {}), where
@@ -54,7 +57,9 @@ def run_job(
 
 
 def _execute(job: Job, where: Path, threads: int, environment: dict, folder: Path) -> dict:
-    """Run the notebook in a process of its own; its output goes to notebook.ipynb, notebook.html and log.txt in the folder."""
+    """Run the notebook in a process of its own; its output goes to notebook.ipynb, notebook.html
+    and log.txt in the folder.
+    """
     options = [part for name, value in job.parameters.items() for part in ("-p", name, str(value))]
     command = [
         sys.executable,
@@ -137,7 +142,9 @@ def machines_share(
 
 
 def _gpus() -> list:
-    """The numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves, asked of the driver: importing torch for it takes seconds."""
+    """The numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves, asked of the driver: importing
+    torch for it takes seconds.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [one.strip() for one in visible.split(",") if one.strip() not in ("", "-1")]
@@ -162,7 +169,10 @@ def run_jobs(
     workers: int = 0,  # 0: one a GPU, else one a core
     work: Callable = run_job,  # (job, folder, threads, environment) → Run
 ) -> Iterator[Outcome]:
-    """Each job's outcome, as they come. A failed job does not stop the others; an interrupt stops all."""
+    """Each job's outcome, as they come.
+
+    A failed job does not stop the others; an interrupt stops all.
+    """
     workers, threads, gpus = machines_share(workers)
     waiting, lock, free = list(jobs), threading.Lock(), SimpleQueue()
     busy: list = []
@@ -220,7 +230,9 @@ def run_jobs_on_ray(
     gpus: float = 0.0,  # GPUs of each job; may be a share
     work: Callable = run_job,  # (job, folder, threads) → Run
 ) -> Iterator[Outcome]:
-    """Each job's outcome, as they come; ModuleNotFoundError without ray, ConnectionError in seconds where no cluster answers."""
+    """Each job's outcome, as they come; ModuleNotFoundError without ray, ConnectionError in
+    seconds where no cluster answers.
+    """
     ray = _connected(address)
     where = str(Path(folder or home()).resolve())
     paths = {"COMPATKIT_ROOT": str(project_root()), "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -253,24 +265,30 @@ def _outcome(job: Job, get: Callable, errors: type) -> Outcome:
 
 
 def _connected(address: str):
-    """ray, connected. A port that nobody listens on is found out before ray is asked, which would try for minutes."""
+    """ray, connected.
+
+    A port that nobody listens on is found out before ray is asked, which would try for minutes.
+    """
     try:
         import ray
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            "ray is not installed: pip install 'compatkit[ray]', or use --commands with a launcher of your own"
+            "ray is not installed: pip install 'compatkit[ray]', or use --commands with a "
+            "launcher of your own"
         ) from None
     if address != "auto":
         host, _, port = address.rpartition(":")
         if not (host and port.isdigit()):
             raise ValueError(
-                f"--ray {address}: give host:port of the cluster's head, such as 10.0.0.1:6379, or auto"
+                f"--ray {address}: give host:port of the cluster's head, such as 10.0.0.1:6379, "
+                "or auto"
             )
         try:
             socket.create_connection((host, int(port)), timeout=5).close()
         except OSError as error:
             raise ConnectionError(
-                f"no Ray cluster answers at {address} ({error}): start one with `ray start --head`, or leave out --ray"
+                f"no Ray cluster answers at {address} ({error}): start one with `ray start "
+                "--head`, or leave out --ray"
             ) from None
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     return ray
@@ -280,7 +298,10 @@ def export_tables(
     folder,  # where to; it is made
     results=None,  # results/ unless told
 ) -> list[Path]:
-    """Write every kept table as NAME.csv, NAME.tex and NAME.md, and claims.md; gives the files. ValueError names a table that is none."""
+    """Write every kept table as NAME.csv, NAME.tex and NAME.md, and claims.md; gives the files.
+
+    ValueError names a table that is none.
+    """
     from compatkit.experiments.claims import claims_markdown
 
     kept, folder = Path(results or results_folder()), Path(folder)
@@ -355,7 +376,9 @@ def _link_runs(results: Path, again: Path) -> None:
 
 
 def _made_again(command: str, folder: Path, results: Path, data_dir: str, threads: int) -> str:
-    """Run a table's command with from_results and without training; "" or the error's last lines."""
+    """Run a table's command with from_results and without training; "" or the error's last
+    lines.
+    """
     arguments = shlex.split(command)[1:]
     options = [
         "-p",
@@ -394,7 +417,9 @@ def _made_again(command: str, folder: Path, results: Path, data_dir: str, thread
 
 # %% ../../nbs/experiments/tables.ipynb #a747aa2e
 def compare_tables(name: str, kept, made) -> Verdict:
-    """Whether a table made again has every row of the kept one, with the same numbers; records and further rows are not compared."""
+    """Whether a table made again has every row of the kept one, with the same numbers; records
+    and further rows are not compared.
+    """
     again, gaps = list(made.rows), []
     for row in kept.rows:
         found = next((one for one in again if _named(one) == _named(row)), None)
@@ -417,7 +442,9 @@ def compare_tables(name: str, kept, made) -> Verdict:
 
 
 def _named(row) -> tuple:
-    """A row's method and setting; a percentage in a setting is a measured number, which rounding may move, and no name."""
+    """A row's method and setting; a percentage in a setting is a measured number, which rounding
+    may move, and no name.
+    """
     return row.method, re.sub(r"[\d.]+ ?%", "%", row.setting)
 
 

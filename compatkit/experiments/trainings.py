@@ -23,6 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from .recipes import Recipe
 from .runs import Run, run_once
 from ..predictions import Predictions, mean_logits
+from ..support.hashing import hash_order
 from compatkit.training.images import (
     ImageRows,
     Preparation,
@@ -49,7 +50,6 @@ from compatkit.training.models import (
     text_classifier,
     train_tokenizer,
 )
-from ..support.hashing import hash_order
 from ..training.tasks import Task, image_files
 
 # %% ../../nbs/experiments/trainings.ipynb #eed65ebe
@@ -61,14 +61,17 @@ def build(
     task: Task,
     seed: int,  # of the new weights
 ):
-    """(model, tokenizer) of a recipe for a task, before any training; for images (model, Preparation)."""
+    """(model, tokenizer) of a recipe for a task, before any training; for images (model,
+    Preparation).
+    """
     _check_kind(recipe, task)
     if recipe.of_images:
         return _build_for_images(recipe, task, seed)
     if recipe.model == "encoder":
         if (recipe.layers or 0) > depth_of(recipe.folder):
             raise ValueError(
-                f"{recipe.folder} has {depth_of(recipe.folder)} layers, not {recipe.layers}: the others would be random"
+                f"{recipe.folder} has {depth_of(recipe.folder)} layers, not {recipe.layers}: the "
+                "others would be random"
             )
         return text_classifier(recipe.folder, task.classes, seed, recipe.layers)
     key = (task.fingerprint, recipe.vocabulary)
@@ -104,12 +107,15 @@ def encoded(
 
 # %% ../../nbs/experiments/trainings.ipynb #525e41d1
 def _check_kind(recipe: Recipe, task: Task) -> None:
-    """ValueError if the recipe's model reads texts and the task has images, or the other way round."""
+    """ValueError if the recipe's model reads texts and the task has images, or the other way
+    round.
+    """
     if recipe.of_images != bool(task.image_field):
         has, reads = ("images", "texts") if task.image_field else ("texts", "images")
         fitting = "resnet or image" if task.image_field else "small, encoder or linear"
         raise ValueError(
-            f"the task {task.title!r} has {has}, a recipe of the model {recipe.model!r} reads {reads}; models for {has}: {fitting}"
+            f"the task {task.title!r} has {has}, a recipe of the model {recipe.model!r} reads "
+            f"{reads}; models for {has}: {fitting}"
         )
 
 
@@ -150,7 +156,9 @@ def training_rows(
     tokenizer,  # what build returned beside the model
     seed: int,  # of crops and flips
 ):
-    """The training split as fine_tune takes it: for texts what encoded gives, for images with the recipe's crops and flips."""
+    """The training split as fine_tune takes it: for texts what encoded gives, for images with
+    the recipe's crops and flips.
+    """
     rows = encoded(recipe, task, tokenizer, "train")
     return rows.augmented(seed, recipe.mirrored, recipe.padding) if recipe.of_images else rows
 
@@ -160,7 +168,9 @@ def stepped_rate(
     recipe: Recipe,
     count: int,  # number of training examples
 ):
-    """While it lasts, a recipe with the schedule "step" trains with a tenth of the rate after every step_epochs epochs."""
+    """While it lasts, a recipe with the schedule "step" trains with a tenth of the rate after
+    every step_epochs epochs.
+    """
     if recipe.schedule != "step":
         yield
         return
@@ -231,10 +241,15 @@ def identity(
 ) -> dict:
     """The configuration of a run: its hash is the run's name."""
     return {
-        "kind": kind, "task": task.title, "data": task.fingerprint[:16], "recipe": recipe.identity(),
-        "seed": None if recipe.model == "linear" else seed, "treatment": treatment.configuration() if treatment else None,
-        "parents": [run.id for run in parents if run is not None], **more,
-    }  # fmt: skip
+        "kind": kind,
+        "task": task.title,
+        "data": task.fingerprint[:16],
+        "recipe": recipe.identity(),
+        "seed": None if recipe.model == "linear" else seed,
+        "treatment": treatment.configuration() if treatment else None,
+        "parents": [run.id for run in parents if run is not None],
+        **more,
+    }
 
 # %% ../../nbs/experiments/trainings.ipynb #f5e24ff6
 def train_once(
@@ -244,12 +259,15 @@ def train_once(
     treatment: Treatment | None = None,
     old: Run
     | Sequence[Run]
-    | None = None,  # the run whose predictions on the split "train" the treatment uses; of several the mean
+    # the run whose predictions on the split "train" the treatment uses; of several the mean
+    | None = None,
     splits: tuple = ("selection", "test"),  # predicted and kept; an old model needs "train" too
     keep_epochs: tuple = (),  # epochs after which the weights are kept
     home=None,  # where runs live
 ) -> Run:
-    """The run of a recipe on a task: from disk if it was finished, else trained, predicted and kept."""
+    """The run of a recipe on a task: from disk if it was finished, else trained, predicted and
+    kept.
+    """
 
     def compute(folder: Path) -> dict:
         """Train, predict, keep."""
@@ -275,9 +293,12 @@ def train_once(
             keep_epochs if recipe.max_steps > 0 else ()
         ):  # a trial of a few steps never sees the end of an epoch
             save_weights(trained.model, folder / f"epoch-{epoch}.safetensors")
-        answers = lambda split: predict(
-            trained.model, encoded(recipe, task, tokenizer, split), classes=task.classes
-        )
+
+        def answers(split):
+            return predict(
+                trained.model, encoded(recipe, task, tokenizer, split), classes=task.classes
+            )
+
         return keep_predictions(answers, folder, splits) | {"history": trained.history}
 
     _check_kind(recipe, task)
@@ -316,7 +337,9 @@ def out_of_fold(
     folds: int = 5,
     home=None,
 ) -> Run:
-    """A run whose predictions for the split "train" come from models that have not seen the example."""
+    """A run whose predictions for the split "train" come from models that have not seen the
+    example.
+    """
     _check_kind(recipe, task)
     seed = (
         0 if recipe.model == "linear" else seed

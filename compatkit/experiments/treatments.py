@@ -24,9 +24,14 @@ from ..support.messages import did_you_mean
 
 # %% ../../nbs/experiments/treatments.ipynb #e1f20306
 OLD_LOGITS, OLD_WEIGHTS = "old logits", "old weights"  # what training asks for
-NOTHING, OLD_MODEL, OLD_ANSWER, CACHE, SEVERAL = (  # what an answer asks for beside the model itself
-    "nothing", "old model", "old answer", "cache of old logits", "several models",
-)  # fmt: skip
+# what an answer asks for beside the model itself
+NOTHING, OLD_MODEL, OLD_ANSWER, CACHE, SEVERAL = (
+    "nothing",
+    "old model",
+    "old answer",
+    "cache of old logits",
+    "several models",
+)
 
 
 @dataclass(frozen=True)
@@ -94,17 +99,50 @@ _KL, _SQUARED = {"distance": "kl"}, {"distance": "logits"}
 METHODS = {
     method.name: method
     for method in (
-        Method("naive re-weighting", "pct", NaiveReweighting, (OLD_LOGITS,), grids=_strengths(1.0, 5.0)),
+        Method(
+            "naive re-weighting", "pct", NaiveReweighting, (OLD_LOGITS,), grids=_strengths(1.0, 5.0)
+        ),
         Method("FD-KL", "pct", FocalDistillation, (OLD_LOGITS,), grids=_strengths(1.0, 0.1, **_KL)),
-        Method("FD-LM", "pct", FocalDistillation, (OLD_LOGITS,), grids=_strengths(1.0, 0.1, 0.01, **_SQUARED)),
-        Method("ordinary distillation", "pct", FocalDistillation, (OLD_LOGITS,),
-               grids=_strengths(1.0, 0.1, **_SQUARED, alpha=1.0, beta=0.0)),
-        Method("dynamic distillation", "gated_fusion", DynamicDistillation, (OLD_LOGITS,), grids=_DYNAMIC),
-        Method("focal, the talk's", "bcwi", FocalDistillation, (OLD_LOGITS,),
-               grids={scale: [_KL | {"alpha": 0.0, "beta": 1.0} | each for each in (_TALKED if scale == "mini" else _TALKED[:1])]
-                      for scale in ("smoke", "embedded", "mini", "paper")}),
-        Method("ELODI", "elodi", LogitDifferenceInhibition, (OLD_LOGITS,), grids=_strengths(1.0, 0.1)),
-        Method("gated fusion", "gated_fusion", GateSetting, (OLD_LOGITS,), (OLD_MODEL, CACHE), _GATE),
+        Method(
+            "FD-LM",
+            "pct",
+            FocalDistillation,
+            (OLD_LOGITS,),
+            grids=_strengths(1.0, 0.1, 0.01, **_SQUARED),
+        ),
+        Method(
+            "ordinary distillation",
+            "pct",
+            FocalDistillation,
+            (OLD_LOGITS,),
+            grids=_strengths(1.0, 0.1, **_SQUARED, alpha=1.0, beta=0.0),
+        ),
+        Method(
+            "dynamic distillation",
+            "gated_fusion",
+            DynamicDistillation,
+            (OLD_LOGITS,),
+            grids=_DYNAMIC,
+        ),
+        Method(
+            "focal, the talk's",
+            "bcwi",
+            FocalDistillation,
+            (OLD_LOGITS,),
+            grids={
+                scale: [
+                    _KL | {"alpha": 0.0, "beta": 1.0} | each
+                    for each in (_TALKED if scale == "mini" else _TALKED[:1])
+                ]
+                for scale in ("smoke", "embedded", "mini", "paper")
+            },
+        ),
+        Method(
+            "ELODI", "elodi", LogitDifferenceInhibition, (OLD_LOGITS,), grids=_strengths(1.0, 0.1)
+        ),
+        Method(
+            "gated fusion", "gated_fusion", GateSetting, (OLD_LOGITS,), (OLD_MODEL, CACHE), _GATE
+        ),
         Method("BCWI", "bcwi", training=(OLD_WEIGHTS,)),
         Method("EWC", "bcwi", ElasticWeightConsolidation, (OLD_WEIGHTS,)),
         Method("prior weight decay", "bcwi", PriorWeightDecay, (OLD_WEIGHTS,)),
@@ -115,7 +153,7 @@ METHODS = {
         Method("vote", "gated_fusion", answer=(SEVERAL,)),
         Method("rule on answers", "", answer=(OLD_ANSWER,)),
     )
-}  # fmt: skip
+}
 
 
 def method(name: str) -> Method:
@@ -129,7 +167,9 @@ _GREEK = {"alpha": "α", "beta": "β", "weight": "λ", "temperature": "T", "top"
 
 
 def setting_words(treatment) -> str:
-    """A distillation's settings in words; the temperature of focal distillation is called τ, and FD-LM has none."""
+    """A distillation's settings in words; the temperature of focal distillation is called τ, and
+    FD-LM has none.
+    """
     held = treatment.configuration()
     if held.get("distance") == "logits":
         held["temperature"] = None

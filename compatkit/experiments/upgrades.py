@@ -41,7 +41,9 @@ def chosen_of(
     pairs: Sequence[tuple],  # (old, new) answers on selection, one pair a setting
     untreated: Predictions,  # the untreated new model's answers there
 ) -> tuple:
-    """(position of the setting to take or None, accuracies, NFRs): the lowest NFR among those on a par."""
+    """(position of the setting to take or None, accuracies, NFRs): the lowest NFR among those on
+    a par.
+    """
     counts = [FlipCounts.between(old, new) for old, new in pairs]
     accuracy, nfr = [each.accuracy_new for each in counts], [each.nfr for each in counts]
     best = lowest_nfr(accuracy, nfr, float(untreated.correct.mean()), len(untreated))
@@ -54,7 +56,9 @@ def search(
     olds: Sequence[Run],  # one a seed
     news: Sequence[Run],  # untreated, one a seed
 ) -> Search:
-    """Try a grid on the first seed, choose on the selection split, run the choice with all seeds."""
+    """Try a grid on the first seed, choose on the selection split, run the choice with all
+    seeds.
+    """
     tried = [train(setting, 0) for setting in grid]
     old = olds[0].predictions("selection")
     pairs = [(old, run.predictions("selection")) for run in tried]
@@ -126,14 +130,19 @@ class Upgrade:
     def vote_row(self, size: int) -> Row:
         """Majority votes of `size` new models; repeat r asks members r to r + size − 1."""
         windows = member_windows(len(self.news), size, len(self.olds)).windows
-        voted = lambda split: [
-            majority_vote([self.news[one].predictions(split) for one in window])
-            for window in windows
-        ]
+
+        def voted(split):
+            return [
+                majority_vote([self.news[one].predictions(split) for one in window])
+                for window in windows
+            ]
+
         return self.row(f"vote of {size}", self.news[: size + len(self.olds) - 1], "", voted)
 
     def mix_row(self, space: str, weights: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9)) -> Row:
-        """The old–new mixture in "probability" or "logit" space, its weight chosen on selection for all seeds together."""
+        """The old–new mixture in "probability" or "logit" space, its weight chosen on selection
+        for all seeds together.
+        """
         choice = choose_weight(
             answers(self.olds, "selection"),
             answers(self.paired, "selection"),
@@ -141,10 +150,13 @@ class Upgrade:
             space=space,
         )
         weight = max(weights) if choice.weight is None else choice.weight
-        mixed = lambda split: [
-            mix(old, new, weight, space)
-            for old, new in zip(answers(self.olds, split), answers(self.paired, split))
-        ]
+
+        def mixed(split):
+            return [
+                mix(old, new, weight, space)
+                for old, new in zip(answers(self.olds, split), answers(self.paired, split))
+            ]
+
         words = f"weight of new {weight}" + ("; none was on a par" if choice.weight is None else "")
         name = {"probability": "old-new probabilities", "logit": "old-new logits"}[space]
         return self.row(name, self.paired, words, mixed, self.olds)
@@ -167,7 +179,9 @@ class Upgrade:
         }
 
     def at_the_accuracy_of(self, row: Row) -> dict:
-        """What a dial without training gives at a row's accuracy, and what chance gives: name → NFR."""
+        """What a dial without training gives at a row's accuracy, and what chance gives: name →
+        NFR.
+        """
         dials = {
             f"{name} at its accuracy": at_accuracy(curve, row.accuracy[0])
             for name, curve in self.curves().items()
@@ -180,7 +194,9 @@ class Upgrade:
         return measure(method, *given, setting, None, tuple(dict.fromkeys(run.id for run in runs)))
 
     def triples(self, runs: Sequence[Run], split: str = "test") -> list[tuple]:
-        """(old, untreated new, treated) answers, seed by seed, in the order of the old ones' examples."""
+        """(old, untreated new, treated) answers, seed by seed, in the order of the old ones'
+        examples.
+        """
         groups = (answers(self.olds, split), answers(self.paired, split), answers(runs, split))
         return [
             (old, new.select(list(old.id)), treated.select(list(old.id)))
@@ -196,7 +212,9 @@ class Upgrade:
         return {name: value for name, value in named.items() if value is not None}
 
     def competent(self) -> bool:
-        """Whether old and new model of the first seed are reliably better than the largest class, on test."""
+        """Whether old and new model of the first seed are reliably better than the largest
+        class, on test.
+        """
         first = [run.predictions("test") for run in (self.olds[0], self.news[0])]
         return all(competent(one.correct, one.label) for one in first)
 
@@ -218,7 +236,8 @@ def at_accuracy(
 ) -> float:
     """The lowest NFR among a curve's points with at least this accuracy; nan if there is none.
 
-    The point is picked with hindsight, on the split the curve was drawn on: the comparison favours the curve.
+    The point is picked with hindsight, on the split the curve was drawn on: the comparison
+    favours the curve.
     """
     able = np.asarray(curve[1])[np.asarray(curve[0]) >= accuracy - 1e-12]
     return float(able.min()) if len(able) else math.nan

@@ -58,7 +58,9 @@ def is_without_loss(
     seeds: int,  # how many stand behind it
     margin: float = MARGIN,  # what may still be lost, as a fraction
 ) -> Verdict:
-    """Whether accuracy is kept: the interval's lower end above -margin, and its upper end not below 0."""
+    """Whether accuracy is kept: the interval's lower end above -margin, and its upper end not
+    below 0.
+    """
     mean, low, high = difference
     fails = high < 0
     return _verdict(difference, seeds, low > -margin and not fails, fails, mean - low)
@@ -69,7 +71,9 @@ def negative_flips(
     answers: Sequence[Predictions],  # a method's, in the same order of seeds
     order: Sequence[str] | None = None,  # ids; those of the first old model by default
 ) -> np.ndarray:
-    """(S, N) booleans: is example n a negative flip for seed s? ValueError for answers that do not join."""
+    """(S, N) booleans: is example n a negative flip for seed s? ValueError for answers that do
+    not join.
+    """
     order = list(olds[0].id if order is None else order)
     flips = []
     for old, new in zip(olds, answers, strict=True):
@@ -84,7 +88,9 @@ def flips_difference(
     others: Sequence[Predictions],  # the other method's
     factor: float = 1.0,  # c: the other's rate counts times this
 ) -> PairedDifference:
-    """NFR of a method minus `factor` times another's, with its 95 % interval over seeds and examples."""
+    """NFR of a method minus `factor` times another's, with its 95 % interval over seeds and
+    examples.
+    """
     first = negative_flips(olds, answers)
     second = negative_flips(olds, others)
     return paired_difference(first.astype(float), factor * second)

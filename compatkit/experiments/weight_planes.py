@@ -42,7 +42,10 @@ def load_family(
     seed: int,
     same_start: bool = False,  # also a target that began where the old model began
 ) -> Family:
-    """A seed's models. What began at the same random weights stands for what began at the same pretrained ones."""
+    """A seed's models.
+
+    What began at the same random weights stands for what began at the same pretrained ones.
+    """
     update, long, short = models.update, models.old_recipe, models.new_recipe
     runs = {"new": (short, models.news[seed]), "target": (long, models.targets[seed])}
     if same_start:
@@ -97,7 +100,10 @@ def nearest_matching(
     name: str,  # of one of the others
     orders: int = 3,  # of visiting the groups
 ) -> Matching:
-    """The nearest of several matchings. AssertionError if its logits on the selection split are not those before."""
+    """The nearest of several matchings.
+
+    AssertionError if its logits on the selection split are not those before.
+    """
     target = family.others[name]
     found = [match(target, family.old, seed) for seed in range(orders)]
     best = min(found, key=lambda matching: matching.distance_after)
@@ -226,7 +232,9 @@ def surface(
     target: nn.Module,
     points: int,  # along each side
 ) -> Surface:
-    """Loss, error and negative flips on the selection split (the smaller one: a picture needs no more)."""
+    """Loss, error and negative flips on the selection split (the smaller one: a picture needs no
+    more).
+    """
     rows, plane = family.rows["new_selection"], Plane(family.old, family.others["new"], target)
     right = predict(family.old, rows).correct
 
@@ -282,7 +290,9 @@ def _draw_plane(figure, panel, measured: Surface, values: np.ndarray) -> None:
 
 
 def lines_picture(lines: Lines):
-    """The matplotlib figure: loss, error and negative flips over α for every line, with the seeds' spread."""
+    """The matplotlib figure: loss, error and negative flips over α for every line, with the
+    seeds' spread.
+    """
     from matplotlib import pyplot
 
     with house_style():

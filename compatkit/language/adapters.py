@@ -35,8 +35,8 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 # %% ../../nbs/language/adapters.ipynb #f388e773
-from ..support.hashing import hash_order
 from .teachers import learnt_positions, model_fingerprint, whole_tensor
+from ..support.hashing import hash_order
 from ..training.loop import LengthGroupedSampler, resolve_precision
 
 # %% ../../nbs/language/adapters.ipynb #5b47586e
@@ -83,10 +83,15 @@ class AdapterRecipe:
             else {}
         )
         return {
-            "learning_rate": self.learning_rate, "num_train_epochs": self.epochs, "per_device_train_batch_size": self.batch_size,
-            "per_device_eval_batch_size": self.batch_size, "gradient_accumulation_steps": self.accumulation, "warmup_steps": self.warmup_steps,
-            "weight_decay": self.weight_decay, "max_steps": self.max_steps,
-        } | checkpointing  # fmt: skip
+            "learning_rate": self.learning_rate,
+            "num_train_epochs": self.epochs,
+            "per_device_train_batch_size": self.batch_size,
+            "per_device_eval_batch_size": self.batch_size,
+            "gradient_accumulation_steps": self.accumulation,
+            "warmup_steps": self.warmup_steps,
+            "weight_decay": self.weight_decay,
+            "max_steps": self.max_steps,
+        } | checkpointing
 
 # %% ../../nbs/language/adapters.ipynb #544bcf71
 def add_adapter(
@@ -95,7 +100,10 @@ def add_adapter(
     name: str = "task",
     seed: int = 0,  # of its first weights
 ) -> PeftModel:
-    """The model with a new adapter of that name, active and the only thing that is trained. ValueError if the name is taken."""
+    """The model with a new adapter of that name, active and the only thing that is trained.
+
+    ValueError if the name is taken.
+    """
     if name in getattr(model, "peft_config", {}):
         raise ValueError(
             f"the model has an adapter {name!r} already; there are {sorted(model.peft_config)}"
@@ -145,7 +153,9 @@ def switched_to(
     model: PeftModel,
     name: str,  # of an adapter
 ):
-    """Within the block this adapter answers, without dropout and without being trained; afterwards all is as before."""
+    """Within the block this adapter answers, without dropout and without being trained;
+    afterwards all is as before.
+    """
     before, training = model.active_adapter, model.training
     trained = [(value, value.requires_grad) for value in model.parameters()]
     try:
@@ -192,14 +202,18 @@ def load_adapter(
     folder,  # where save_adapter, or PEFT, wrote one
     name: str = "task",
 ) -> PeftModel:
-    """The model with this adapter, active. FileNotFoundError if there is none, ValueError if it was made for another base."""
+    """The model with this adapter, active.
+
+    FileNotFoundError if there is none, ValueError if it was made for another base.
+    """
     folder = Path(folder)
     if (
         not (folder / "adapter_model.safetensors").is_file()
         or not (folder / "adapter_config.json").is_file()
     ):
         raise FileNotFoundError(
-            f"no adapter in {folder}: adapter_config.json and adapter_model.safetensors are looked for"
+            f"no adapter in {folder}: adapter_config.json and adapter_model.safetensors are "
+            "looked for"
         )
     if name in getattr(model, "peft_config", {}):
         raise ValueError(
@@ -209,7 +223,8 @@ def load_adapter(
         "base"
     ] != base_fingerprint(model):
         raise ValueError(
-            f"the adapter {folder.name} was trained on another base model (its weights differ); load that base, or train an adapter for this one"
+            f"the adapter {folder.name} was trained on another base model (its weights differ); "
+            "load that base, or train an adapter for this one"
         )
     config = LoraConfig.from_pretrained(str(folder))
     try:
@@ -220,7 +235,8 @@ def load_adapter(
         _put(model, name, load_file(str(folder / "adapter_model.safetensors")))
     except (RuntimeError, SafetensorError) as error:
         raise ValueError(
-            f"the adapter {folder.name} does not fit this base model, or its file is damaged: {str(error)[:200]}"
+            f"the adapter {folder.name} does not fit this base model, or its file is damaged: "
+            f"{str(error)[:200]}"
         ) from None
     model.set_adapter(name)
     return model
@@ -231,7 +247,8 @@ def _put(model: PeftModel, name: str, weights: dict) -> None:
     wanted = _state(model, name)
     if wanted.keys() != weights.keys():
         raise ValueError(
-            f"the adapter's tensors do not fit this base model: {sorted(wanted.keys() ^ weights.keys())[:3]}"
+            "the adapter's tensors do not fit this base model: "
+            f"{sorted(wanted.keys() ^ weights.keys())[:3]}"
         )
     pieces = {
         key: distribute_tensor(weights[key].to(value.device), value.device_mesh, value.placements)
@@ -245,11 +262,15 @@ class Objective:
     """Next-token cross-entropy, a mean over the learnt tokens of a batch."""
 
     def extra(self, positions: list) -> dict:
-        """What the batch of these rows (positions in the whole list of rows) carries beside its tokens, by name."""
+        """What the batch of these rows (positions in the whole list of rows) carries beside its
+        tokens, by name.
+        """
         return {}
 
     def loss(self, model, inputs: dict):
-        """Scalar loss of one batch; `model` may be inside DistributedDataParallel, whose forward must be called once."""
+        """Scalar loss of one batch; `model` may be inside DistributedDataParallel, whose forward
+        must be called once.
+        """
         learnt_positions(inputs["labels"])
         return model(
             **{name: inputs[name] for name in ("input_ids", "attention_mask", "labels")},
@@ -262,7 +283,9 @@ class Objective:
 
 # %% ../../nbs/language/adapters.ipynb #2c7e3f84
 class _SharedTrainer(Trainer):
-    """transformers' Trainer, for several processes: they write to one folder, and all take part in saving a sharded model's adapter."""
+    """transformers' Trainer, for several processes: they write to one folder, and all take part
+    in saving a sharded model's adapter.
+    """
 
     def train(self, *arguments, **options):
         """ValueError if the processes would write checkpoints to folders of their own."""
@@ -271,7 +294,8 @@ class _SharedTrainer(Trainer):
             torch.distributed.all_gather_object(folders, os.path.abspath(self.args.output_dir))
             if len(set(folders)) > 1:
                 raise ValueError(
-                    f"{len(folders)} processes train together and would write to different folders; give one folder that all of them see"
+                    f"{len(folders)} processes train together and would write to different "
+                    "folders; give one folder that all of them see"
                 )
         return super().train(*arguments, **options)
 
@@ -285,7 +309,9 @@ class _SharedTrainer(Trainer):
 
 
 class _AdapterTrainer(_SharedTrainer):
-    """transformers' Trainer for one adapter: its checkpoints hold that adapter, not the base and not its other adapters."""
+    """transformers' Trainer for one adapter: its checkpoints hold that adapter, not the base and
+    not its other adapters.
+    """
 
     loss_is_scaled_for_ga = False
 
@@ -349,7 +375,9 @@ class Trained(NamedTuple):
 
 # %% ../../nbs/language/adapters.ipynb #5b63f77e
 class RowsPart(torch.utils.data.Dataset):
-    """Some of a list of token rows; a row keeps its position in the whole list, by which what belongs to it is found."""
+    """Some of a list of token rows; a row keeps its position in the whole list, by which what
+    belongs to it is found.
+    """
 
     def __init__(
         self,
@@ -383,7 +411,9 @@ def split_rows(
     rows,  # token rows
     share: float = 0.2,  # of the validation part
 ) -> tuple:
-    """(training part, validation part): a fixed split by the hash of the ids, in the order of the rows."""
+    """(training part, validation part): a fixed split by the hash of the ids, in the order of
+    the rows.
+    """
     order = hash_order(rows.ids, "validation")
     cut = max(1, round(share * len(rows)))
     return RowsPart(rows, sorted(order[cut:])), RowsPart(rows, sorted(order[:cut]))
@@ -396,12 +426,15 @@ def train_adapter(
     recipe: AdapterRecipe,
     objective: Objective | None = None,  # None: next-token cross-entropy
     seed: int = 0,  # of the order of the batches
-    folder=None,  # of the checkpoints, to go on after a kill; None: a temporary one, for one process
+    # of the checkpoints, to go on after a kill; None: a temporary one, for one process
+    folder=None,
     progress: bool = False,  # a progress bar
     callbacks: tuple = (),  # further callbacks of transformers.Trainer
     **arguments,  # any of transformers.TrainingArguments
 ) -> Trained:
-    """Train the active adapter; ValueError for a folder of another training or none for several processes, FloatingPointError for a loss that is not finite."""
+    """Train the active adapter; ValueError for a folder of another training or none for several
+    processes, FloatingPointError for a loss that is not finite.
+    """
     objective, base = objective or Objective(), base_fingerprint(model)
     with _folder_of(
         folder, _identity(model, train, validation, recipe, objective, seed, base, arguments)
@@ -434,12 +467,26 @@ def train_adapter(
 def _arguments(recipe: AdapterRecipe, seed: int, progress: bool, given: dict) -> TrainingArguments:
     """Trainer's arguments; what is given goes first."""
     defaults = {
-        "eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "eval_loss",
-        "save_total_limit": 2, "logging_strategy": "epoch", "report_to": "none", "logging_nan_inf_filter": False,
-        "lr_scheduler_type": "linear", "optim": "adamw_torch_fused", "remove_unused_columns": False, "prediction_loss_only": True, "label_names": ["labels"],
-        "dataloader_pin_memory": torch.cuda.is_available(), "disable_tqdm": not progress, "seed": seed, "data_seed": seed,
-        "bf16": resolve_precision(recipe.precision) == "bfloat16", "use_cpu": not torch.cuda.is_available(),
-    }  # fmt: skip
+        "eval_strategy": "epoch",
+        "save_strategy": "epoch",
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "eval_loss",
+        "save_total_limit": 2,
+        "logging_strategy": "epoch",
+        "report_to": "none",
+        "logging_nan_inf_filter": False,
+        "lr_scheduler_type": "linear",
+        "optim": "adamw_torch_fused",
+        "remove_unused_columns": False,
+        "prediction_loss_only": True,
+        "label_names": ["labels"],
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "disable_tqdm": not progress,
+        "seed": seed,
+        "data_seed": seed,
+        "bf16": resolve_precision(recipe.precision) == "bfloat16",
+        "use_cpu": not torch.cuda.is_available(),
+    }
     return TrainingArguments(**(defaults | recipe.arguments() | given))
 
 
@@ -483,7 +530,8 @@ def _folder_of(folder, identity: dict):
         found = _or_nothing(path)
         wrong = [name for name in identity if found.get(name) != json.loads(text)[name]]
         raise ValueError(
-            f"the checkpoints in {folder.name} are of another training ({', '.join(wrong)} differ); give another folder, or remove this one"
+            f"the checkpoints in {folder.name} are of another training ({', '.join(wrong)} "
+            "differ); give another folder, or remove this one"
         )
     unfinished = folder / f"training.json.{os.getpid()}"
     unfinished.write_text(text, encoding="utf-8")
@@ -500,7 +548,9 @@ def _or_nothing(path: Path) -> dict:
 
 
 def _last_checkpoint(folder: Path) -> str | None:
-    """The newest whole checkpoint; Trainer writes its state last, so one without it was being written when the process died."""
+    """The newest whole checkpoint; Trainer writes its state last, so one without it was being
+    written when the process died.
+    """
     found = sorted(
         folder.glob("checkpoint-*"),
         key=lambda path: int(path.name.rpartition("-")[2]),

@@ -30,10 +30,13 @@ HARNESS_TASKS = {
 
 
 def harness_version() -> str:
-    """The version of lm-evaluation-harness; ModuleNotFoundError with the remedy where it is not installed."""
+    """The version of lm-evaluation-harness; ModuleNotFoundError with the remedy where it is not
+    installed.
+    """
     if find_spec("lm_eval") is None:
         raise ModuleNotFoundError(
-            "lm-evaluation-harness is not installed: pip install 'compatkit[lm]', or ask with evaluation=own"
+            "lm-evaluation-harness is not installed: pip install 'compatkit[lm]', or ask with "
+            "evaluation=own"
         )
     return version("lm_eval")
 
@@ -48,7 +51,9 @@ def harness_answers(
     shots: int | None = None,  # examples in the prompt; None: the harness's own number
     device: str | None = None,  # where to compute; by default a GPU if there is one
 ) -> Predictions:
-    """The model's answers on the task's test split, as the harness asked; ValueError for a task that it does not have."""
+    """The model's answers on the task's test split, as the harness asked; ValueError for a task
+    that it does not have.
+    """
     if task.name not in HARNESS_TASKS:
         raise ValueError(
             f"lm-evaluation-harness is asked for {', '.join(HARNESS_TASKS)}, not for {task.name}"
@@ -121,7 +126,9 @@ def readable_by_harness(
     name: str,  # of a task
     files: Mapping[str, Sequence[Path]],
 ) -> bool:
-    """Whether the files have all columns that the harness reads: HellaSwag's two halves of the context are not in every copy."""
+    """Whether the files have all columns that the harness reads: HellaSwag's two halves of the
+    context are not in every copy.
+    """
     from pyarrow.parquet import read_schema
 
     wanted = {"ctx_a", "ctx_b"} if name == "hellaswag" else set()

@@ -32,9 +32,9 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 
 # %% ../../nbs/language/models.ipynb #c42b1f7b
-from ..training.models import model_folder, quiet_loading
-from ..predictions import Predictions
 from .tasks import Generation, Question, Questions, joined, raw_text
+from ..predictions import Predictions
+from ..training.models import model_folder, quiet_loading
 
 # %% ../../nbs/language/models.ipynb #a7519bf0
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
@@ -44,7 +44,9 @@ def byte_pairs(
     texts: list,  # training texts only: never the test's
     vocabulary: int = 1000,  # entries at most; 259 of them are the bytes and the special tokens
 ):
-    """A byte-level BPE tokenizer trained on the texts, as transformers' fast tokenizer; the same texts give the same one."""
+    """A byte-level BPE tokenizer trained on the texts, as transformers' fast tokenizer; the same
+    texts give the same one.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -87,10 +89,18 @@ def small_language_model(
 
     heads = max(1, width // 32)
     config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=width, intermediate_size=width * 8 // 3 // 8 * 8, num_hidden_layers=layers,
-        num_attention_heads=heads, num_key_value_heads=heads, max_position_embeddings=max_length, tie_word_embeddings=True,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=width * 8 // 3 // 8 * 8,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=max_length,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return LlamaForCausalLM(config)
@@ -100,7 +110,9 @@ def language_model(
     name: str | Path,  # a local folder or an id on the hub
     dtype: str = "float32",  # of the weights: float32 or bfloat16
 ):
-    """(model, tokenizer) of a causal language model; ValueError or FileNotFoundError where it cannot be read safely, or the two do not fit."""
+    """(model, tokenizer) of a causal language model; ValueError or FileNotFoundError where it
+    cannot be read safely, or the two do not fit.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     if dtype not in _PRECISIONS:
@@ -125,7 +137,9 @@ _PRECISIONS = ("float32", "bfloat16")
 
 # %% ../../nbs/language/models.ipynb #5a2a05a0
 class TokenRows(torch.utils.data.Dataset):
-    """Token numbers in memory, row by row; a data set for transformers' Trainer together with its `collate`. ValueError without rows."""
+    """Token numbers in memory, row by row; a data set for transformers' Trainer together with
+    its `collate`. ValueError without rows.
+    """
 
     def __init__(
         self,
@@ -154,7 +168,9 @@ class TokenRows(torch.utils.data.Dataset):
         return {"row": row, "input_ids": self.tokens[row]}
 
     def collate(self, rows: list) -> dict:
-        """Rows → input_ids, labels and attention_mask (batch, longest); position_ids in the mask's place where rows hold several texts."""
+        """Rows → input_ids, labels and attention_mask (batch, longest); position_ids in the
+        mask's place where rows hold several texts.
+        """
         shape, seen = (
             (len(rows), max(len(row["input_ids"]) for row in rows)),
             "position_ids" if self.positions else "attention_mask",
@@ -188,7 +204,9 @@ def pack(
     length: int = 128,  # tokens in a block
     seed: int = 0,  # of the order of the texts
 ) -> TokenRows:
-    """Texts as blocks of one length to pretrain on, each text for itself; the last block may be shorter."""
+    """Texts as blocks of one length to pretrain on, each text for itself; the last block may be
+    shorter.
+    """
     _check_end(tokenizer)
     order = np.random.default_rng(seed).permutation(len(texts))
     coded = (
@@ -209,18 +227,23 @@ def pack(
 
 
 def _from_zero(places: list) -> list[int]:
-    """A block's places; those of a text that was cut by its beginning count from there, so that none exceeds the block."""
+    """A block's places; those of a text that was cut by its beginning count from there, so that
+    none exceeds the block.
+    """
     end = next((row for row, place in enumerate(places) if place == 0), len(places))
     return [place - places[0] for place in places[:end]] + places[end:]
 
 
 def _check_end(tokenizer) -> None:
-    """ValueError for a tokenizer that cannot say where a text ends, or that says so by itself, also after a mere context."""
+    """ValueError for a tokenizer that cannot say where a text ends, or that says so by itself,
+    also after a mere context.
+    """
     if tokenizer.eos_token_id is None:
         raise ValueError("this tokenizer has no end-of-text token: set tokenizer.eos_token")
     if tokenizer("a")["input_ids"][-1:] == [tokenizer.eos_token_id]:
         raise ValueError(
-            "this tokenizer puts its end-of-text token behind every text, also behind a context: load it with add_eos_token=False"
+            "this tokenizer puts its end-of-text token behind every text, also behind a context: "
+            "load it with add_eos_token=False"
         )
 
 # %% ../../nbs/language/models.ipynb #864f0ffc
@@ -235,7 +258,9 @@ def encode_examples(
     learn: str = "all",  # all: context and answer; answer: the answer only
     too_long: str = "error",  # error, or cut: tokens on the left are left out
 ) -> TokenRows:
-    """Questions with their right answers as rows to train on, each ending in the end-of-text token; ValueError names those too long."""
+    """Questions with their right answers as rows to train on, each ending in the end-of-text
+    token; ValueError names those too long.
+    """
     _one_of(learn=(learn, LEARN), too_long=(too_long, TOO_LONG))
     _check_end(tokenizer)
     pairs = _pairs(tokenizer, questions, [(one.prompt, one.answer) for one in questions])
@@ -258,9 +283,11 @@ def _one_of(**given) -> None:
 
 # %% ../../nbs/language/models.ipynb #5f62ca94
 def _pairs(tokenizer, questions: Sequence[Question], pairs: list) -> list:
-    """(tokens of the context, tokens of the continuation) as lm-evaluation-harness splits them; ValueError for an answer of no tokens.
+    """(tokens of the context, tokens of the continuation) as lm-evaluation-harness splits them;
+    ValueError for an answer of no tokens.
 
-    Both are encoded together, because a token may reach over the border; the context's own length then says where it lies.
+    Both are encoded together, because a token may reach over the border; the context's own
+    length then says where it lies.
     """
     contexts = sorted({prompt for prompt, _ in pairs if prompt})
     length = (
@@ -285,7 +312,8 @@ def _pairs(tokenizer, questions: Sequence[Question], pairs: list) -> list:
             )
         if not continuation:
             raise ValueError(
-                f"the answer {answer!r} of {question.id!r} adds no token to its context: write it otherwise"
+                f"the answer {answer!r} of {question.id!r} adds no token to its context: write it "
+                "otherwise"
             )
         found.append((context, continuation))
     return found
@@ -296,13 +324,16 @@ def _first(tokenizer) -> list[int]:
     first = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     if first is None:
         raise ValueError(
-            "this tokenizer has neither a begin nor an end token, so an empty context cannot be written: give a context"
+            "this tokenizer has neither a begin nor an end token, so an empty context cannot be "
+            "written: give a context"
         )
     return [first]
 
 
 def _fitting(coded: list, ids: list, limit: int | None, too_long: str) -> list:
-    """The pairs within `limit` tokens, cut on the left if that is asked for; ValueError names those that are longer."""
+    """The pairs within `limit` tokens, cut on the left if that is asked for; ValueError names
+    those that are longer.
+    """
     if limit is None:
         return coded
     hopeless = [one for one, (_, continuation) in zip(ids, coded) if len(continuation) >= limit]
@@ -314,7 +345,8 @@ def _fitting(coded: list, ids: list, limit: int | None, too_long: str) -> list:
     if hopeless or (longer and too_long == "error"):
         named = ", ".join(f"{one!r} ({size} tokens)" for one, size in longer[:3])
         raise ValueError(
-            f"{len(longer)} examples are longer than the {limit} tokens there are, such as {named}: shorten or leave them out"
+            f"{len(longer)} examples are longer than the {limit} tokens there are, such as "
+            f"{named}: shorten or leave them out"
             + ("" if hopeless else ", or say too_long='cut' to leave out tokens on the left")
         )
     return [(context[max(0, len(context) + len(rest) - limit) :], rest) for context, rest in coded]
@@ -336,18 +368,36 @@ def language_arguments(
     """Trainer's arguments for language models: short runs that keep nothing by themselves."""
     _one_of(precision=(precision, _PRECISIONS))
     defaults = {
-        "num_train_epochs": 1, "learning_rate": 1e-3, "per_device_train_batch_size": 32, "per_device_eval_batch_size": 32,
-        "weight_decay": 0.0, "warmup_steps": 0.05, "lr_scheduler_type": "cosine", "max_grad_norm": 1.0, "optim": "adamw_torch_fused",
-        "logging_strategy": "epoch", "save_strategy": "no", "report_to": "none", "logging_nan_inf_filter": False,
-        "prediction_loss_only": True, "dataloader_pin_memory": torch.cuda.is_available(), "remove_unused_columns": False,
-        "disable_tqdm": not progress, "seed": seed, "data_seed": seed, "bf16": precision == "bfloat16", "use_cpu": not torch.cuda.is_available(),
-    }  # fmt: skip
+        "num_train_epochs": 1,
+        "learning_rate": 1e-3,
+        "per_device_train_batch_size": 32,
+        "per_device_eval_batch_size": 32,
+        "weight_decay": 0.0,
+        "warmup_steps": 0.05,
+        "lr_scheduler_type": "cosine",
+        "max_grad_norm": 1.0,
+        "optim": "adamw_torch_fused",
+        "logging_strategy": "epoch",
+        "save_strategy": "no",
+        "report_to": "none",
+        "logging_nan_inf_filter": False,
+        "prediction_loss_only": True,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "remove_unused_columns": False,
+        "disable_tqdm": not progress,
+        "seed": seed,
+        "data_seed": seed,
+        "bf16": precision == "bfloat16",
+        "use_cpu": not torch.cuda.is_available(),
+    }
     return TrainingArguments(**(defaults | given))
 
 # %% ../../nbs/language/models.ipynb #4695e5bd
 @contextmanager
 def _keeping_cache(config):
-    """Trainer switches the cache of keys and values off, which is right in training, and leaves it so; writing wants it."""
+    """Trainer switches the cache of keys and values off, which is right in training, and leaves
+    it so; writing wants it.
+    """
     before = config.use_cache
     try:
         yield
@@ -384,7 +434,8 @@ def pretrain(
     ]
     if not all(map(math.isfinite, losses)):
         raise FloatingPointError(
-            f"the loss became {next(loss for loss in losses if not math.isfinite(loss))}: lower the learning rate"
+            f"the loss became {next(loss for loss in losses if not math.isfinite(loss))}: lower "
+            "the learning rate"
         )
     trained = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     return Trained(trained.eval(), trainer.state.log_history)
@@ -397,12 +448,14 @@ def score_choices(
     questions: Sequence[Question],  # all with the same number of choices
     *,
     batch_size: int = 32,  # rows, each a context with one choice
-    too_long: str = "error",  # error, or cut: contexts lose tokens on the left, as in lm-evaluation-harness
+    # error, or cut: contexts lose tokens on the left, as in lm-evaluation-harness
+    too_long: str = "error",
     device=None,  # where to compute; by default a GPU if there is one
 ) -> Predictions:
     """Predictions whose logits (N, C) are the choices' log-likelihoods.
 
-    Raises ValueError for questions without choices, with unequal numbers of them, or longer than the model's positions.
+    Raises ValueError for questions without choices, with unequal numbers of them, or longer than
+    the model's positions.
     """
     _one_of(too_long=(too_long, TOO_LONG))
     width = _width(questions)
@@ -422,7 +475,9 @@ def score_choices(
 
 # %% ../../nbs/language/models.ipynb #ea561bc2
 def _log_likelihoods(model, coded: list, device) -> np.ndarray:
-    """Sums of log-probabilities of the continuations of one batch; only their own places are softmaxed, in float32."""
+    """Sums of log-probabilities of the continuations of one batch; only their own places are
+    softmaxed, in float32.
+    """
     inputs = torch.zeros(
         len(coded), max(len(context) + len(rest) for context, rest in coded) - 1, dtype=torch.long
     )
@@ -470,7 +525,9 @@ def _chosen(questions: Sequence[Question], logits: np.ndarray) -> Predictions:
 
 
 def _positions(model, tokenizer) -> int | None:
-    """How many tokens a model can read: by its configuration, else by its tokenizer; None where neither says."""
+    """How many tokens a model can read: by its configuration, else by its tokenizer; None where
+    neither says.
+    """
     config = getattr(model.config, "text_config", model.config)
     for name in ("max_position_embeddings", "n_positions", "n_ctx"):
         if isinstance(size := getattr(config, name, None), int):
@@ -482,10 +539,13 @@ def length_normalized(
     predictions: Predictions,  # what score_choices returned
     questions: Sequence[Question],  # the same ones
 ) -> Predictions:
-    """The same answers judged by log-likelihood per character of the choice; ValueError if the questions are others."""
+    """The same answers judged by log-likelihood per character of the choice; ValueError if the
+    questions are others.
+    """
     if list(predictions.id) != [one.id for one in questions]:
         raise ValueError(
-            "these predictions belong to other questions, or to the same ones in another order: give those that were scored"
+            "these predictions belong to other questions, or to the same ones in another order: "
+            "give those that were scored"
         )
     lengths = np.array(
         [[len(choice) for choice in one.choices] for one in questions], dtype=np.float32
@@ -525,16 +585,20 @@ def generate(
     generation: Generation = Generation(),  # stops, length, repetition
     *,
     batch_size: int = 32,
-    too_long: str = "error",  # error, or cut: contexts lose tokens on the left, as in lm-evaluation-harness
+    # error, or cut: contexts lose tokens on the left, as in lm-evaluation-harness
+    too_long: str = "error",
     device=None,  # where to compute; by default a GPU if there is one
 ) -> list[str]:
-    """What the model writes after each context, greedily; ValueError names contexts that leave no room for the answer."""
+    """What the model writes after each context, greedily; ValueError names contexts that leave
+    no room for the answer.
+    """
     _one_of(too_long=(too_long, TOO_LONG))
     stops = tuple(stop for stop in generation.stops if stop)
     limit = _positions(model, tokenizer)
     if limit is not None and generation.max_new_tokens >= limit:
         raise ValueError(
-            f"answers of {generation.max_new_tokens} tokens leave no room for a context in the model's {limit}: lower max_new_tokens"
+            f"answers of {generation.max_new_tokens} tokens leave no room for a context in the "
+            f"model's {limit}: lower max_new_tokens"
         )
     coded = [
         tokenizer(one.prompt)["input_ids"] if one.prompt else _first(tokenizer) for one in questions
@@ -579,9 +643,17 @@ def _written(model, tokenizer, contexts: list, generation: Generation, device) -
         [[0] * (width - len(one)) + [1] * len(one) for one in contexts], device=device
     )
     greedy = GenerationConfig(
-        do_sample=False, num_beams=1, temperature=1.0, top_p=1.0, top_k=50, repetition_penalty=1.0, pad_token_id=pad, eos_token_id=end,
-        no_repeat_ngram_size=generation.no_repeat, max_new_tokens=generation.max_new_tokens,
-    )  # fmt: skip
+        do_sample=False,
+        num_beams=1,
+        temperature=1.0,
+        top_p=1.0,
+        top_k=50,
+        repetition_penalty=1.0,
+        pad_token_id=pad,
+        eos_token_id=end,
+        no_repeat_ngram_size=generation.no_repeat,
+        max_new_tokens=generation.max_new_tokens,
+    )
     criteria = StoppingCriteriaList(
         [_Stops(generation.stops, tokenizer, width)] if generation.stops else []
     )
@@ -602,7 +674,9 @@ def final_number(
     text: str,  # what was written
     extract: str = "flexible",  # strict: after ####; flexible: the last number
 ) -> str:
-    """The number that a text ends in, as text, without separators; "[invalid]" where there is none."""
+    """The number that a text ends in, as text, without separators; "[invalid]" where there is
+    none.
+    """
     _one_of(extract=(extract, tuple(EXTRACT)))
     pattern, which = EXTRACT[extract]
     if not (found := pattern.findall(text)):
@@ -644,7 +718,9 @@ def judge(
     measure: str,  # "number": exact match of the final number; "rouge1"
     extract: str = "flexible",  # for numbers: strict or flexible
 ) -> Predictions:
-    """Predictions with text and score; for numbers also label and prediction, so that flips can be counted."""
+    """Predictions with text and score; for numbers also label and prediction, so that flips can
+    be counted.
+    """
     _one_of(measure=(measure, ("number", "rouge1")))
     if len(questions) != len(texts):
         raise ValueError(
@@ -672,7 +748,9 @@ def answer(
     extract: str = "flexible",  # for numbers: strict or flexible
     **options,  # batch_size, too_long and device
 ) -> Predictions:
-    """The model's Predictions for a split of a task; ValueError for a split or measure that the task has not."""
+    """The model's Predictions for a split of a task; ValueError for a split or measure that the
+    task has not.
+    """
     measure = task.measures[0] if measure is None else measure
     _one_of(split=(split, ("train", "selection", "test")), measure=(measure, task.measures))
     questions = getattr(task, split)

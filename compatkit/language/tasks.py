@@ -23,7 +23,11 @@ from ..support.hub import local_copies, looked_for, repository
 # %% ../../nbs/language/tasks.ipynb #13e663fc
 @dataclass(frozen=True)
 class Question:
-    """One example. Raises ValueError for an empty answer or choice, fewer than two choices, or a label outside them."""
+    """One example.
+
+    Raises ValueError for an empty answer or choice, fewer than two choices, or a label outside
+    them.
+    """
 
     id: str
     prompt: str  # the context, without a blank at its end
@@ -52,14 +56,16 @@ def _check_choices(question: Question) -> None:
     """Raises ValueError for choices that nothing can be chosen from."""
     if empty := [number for number, choice in enumerate(question.choices) if not choice.strip()]:
         raise ValueError(
-            f"the question {question.id!r} has empty choices, at places {empty}: leave it out, or give them a text"
+            f"the question {question.id!r} has empty choices, at places {empty}: leave it out, or "
+            "give them a text"
         )
     if len(question.choices) < 2:
         raise ValueError(f"the question {question.id!r} has one choice only: give at least two")
     label, count = question.label, len(question.choices)
     if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < count:
         raise ValueError(
-            f"the question {question.id!r} has the label {label!r}, and {count} choices: give 0 to {count - 1}"
+            f"the question {question.id!r} has the label {label!r}, and {count} choices: give 0 "
+            f"to {count - 1}"
         )
 
 # %% ../../nbs/language/tasks.ipynb #83f1f0a7
@@ -101,7 +107,9 @@ class Questions:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over every question of every split and over the rule; equal only for equal data."""
+        """SHA-256 over every question of every split and over the rule; equal only for equal
+        data.
+        """
         digest = hashlib.sha256(json.dumps([self.rule, self.measures]).encode())
         for split in (self.train, self.selection, self.test):
             for one in split:
@@ -113,7 +121,9 @@ class Questions:
 
     @property
     def chance(self) -> float | None:
-        """The accuracy of guessing among the test split's choices; None where answers are written."""
+        """The accuracy of guessing among the test split's choices; None where answers are
+        written.
+        """
         if "choice" not in self.measures:
             return None
         return sum(1 / len(one.choices) for one in self.test) / len(self.test)
@@ -160,7 +170,9 @@ class Questions:
 
 # %% ../../nbs/language/tasks.ipynb #04fe21cb
 def _title(title: str, parts: dict) -> str:
-    """The title with the sizes of reduced splits in brackets, those that it had already among them."""
+    """The title with the sizes of reduced splits in brackets, those that it had already among
+    them.
+    """
     name, _, before = title.removesuffix(")").partition(" (")
     kept = [size for size in before.split(", ") if size and size.split()[-1] not in parts]
     return (
@@ -179,7 +191,10 @@ def cut_by_context(
     share: float,  # of the second part, between 0 and 1
     salt: str = "context",  # another salt gives another cut
 ) -> tuple:
-    """The questions in two parts that share no context; both keep their order. ValueError for a share outside 0 to 1."""
+    """The questions in two parts that share no context; both keep their order.
+
+    ValueError for a share outside 0 to 1.
+    """
     if not 0 <= share <= 1:
         raise ValueError(f"a share of {share} is asked for: give a number from 0 to 1")
     contexts = list({one.prompt for one in questions})
@@ -194,7 +209,9 @@ def without_overlap(
     selection,
     test,
 ) -> tuple:
-    """(train, selection, test, how many were left out), with no context in two of them; the test split stays whole."""
+    """(train, selection, test, how many were left out), with no context in two of them; the test
+    split stays whole.
+    """
     tested = {one.prompt for one in test}
     chosen_on = tuple(one for one in selection if one.prompt not in tested)
     held = tested | {one.prompt for one in chosen_on}
@@ -351,22 +368,50 @@ class Source:
 
 
 LANGUAGE_TASKS = {
-    "piqa": Source("piqa", "ybisk/piqa", "plain_text", ("goal", "sol1", "sol2", "label"), _piqa, ("choice",), tested="validation"),
+    "piqa": Source(
+        "piqa",
+        "ybisk/piqa",
+        "plain_text",
+        ("goal", "sol1", "sol2", "label"),
+        _piqa,
+        ("choice",),
+        tested="validation",
+    ),
     "hellaswag": Source(
-        "hellaswag", "Rowan/hellaswag", "default", ("activity_label", "ctx", "endings", "label"), _hellaswag, ("choice",), tested="validation"
+        "hellaswag",
+        "Rowan/hellaswag",
+        "default",
+        ("activity_label", "ctx", "endings", "label"),
+        _hellaswag,
+        ("choice",),
+        tested="validation",
     ),
     "gsm8k": Source(
-        "gsm8k", "openai/gsm8k", "main", ("question", "answer"), _gsm8k, ("number",), Generation(("Question:", "</s>", "<|im_end|>")), revision=None
+        "gsm8k",
+        "openai/gsm8k",
+        "main",
+        ("question", "answer"),
+        _gsm8k,
+        ("number",),
+        Generation(("Question:", "</s>", "<|im_end|>")),
+        revision=None,
     ),
     "samsum": Source(
-        "samsum", "knkarthick/samsum", "default", ("dialogue", "summary"), _samsum, ("rouge1",),
+        "samsum",
+        "knkarthick/samsum",
+        "default",
+        ("dialogue", "summary"),
+        _samsum,
+        ("rouge1",),
         Generation(("Dialogue:", "Summary:", "</s>", "\n\n"), 128, 2),
     ),
-}  # fmt: skip
+}
 
 # %% ../../nbs/language/tasks.ipynb #f6f3636e
 def _read_split(files: list, split: str, source: Source) -> tuple:
-    """The Questions of one split; ValueError names missing columns, hidden labels and repeated ids."""
+    """The Questions of one split; ValueError names missing columns, hidden labels and repeated
+    ids.
+    """
     table = [row for path in files for row in _rows(path, source)]
     found = []
     for number, row in enumerate(table):
@@ -407,8 +452,9 @@ def _local_files(source: Source, places: list) -> dict:
             }
             if source.tested not in files:
                 raise FileNotFoundError(
-                    f"the folder {folder} has {sorted(path.name for path in folder.iterdir())}; it must have {source.tested}.parquet, "
-                    f"the split that is reported, with the columns of {source.hub}"
+                    f"the folder {folder} has {sorted(path.name for path in folder.iterdir())}; it "
+                    f"must have {source.tested}.parquet, the split that is reported, with the "
+                    f"columns of {source.hub}"
                 )
             return files
     return {}
@@ -426,7 +472,8 @@ def _hub_files(source: Source) -> dict:
     files = {split: paths for split, paths in files.items() if paths}
     if source.tested not in files:
         raise FileNotFoundError(
-            f"the copy of {source.hub} has no {source.tested} split under {source.config!r}: {[path.name for path in found][:5]}"
+            f"the copy of {source.hub} has no {source.tested} split under {source.config!r}: "
+            f"{[path.name for path in found][:5]}"
         )
     return files
 
@@ -436,18 +483,21 @@ def load_questions(
     data_dir: str
     | Path
     | None = None,  # folder with one folder per set; else $COMPATKIT_DATA, else the hub
-    as_in_paper: bool = False,  # the paper's splits: a fifth of train chooses the epoch, the whole public test is reported
+    # the paper's splits: a fifth of train chooses the epoch, the whole public test is reported
+    as_in_paper: bool = False,
 ) -> Questions:
     """A language task with its three splits.
 
-    Raises ValueError for an unknown name, a missing column or repeated ids, and FileNotFoundError, saying what was looked for
+    Raises ValueError for an unknown name, a missing column or repeated ids, and
+    FileNotFoundError, saying what was looked for
     and how to get it, if the data are not to be had.
     """
     if name == "arithmetic":
         return _arithmetic()
     if name not in LANGUAGE_TASKS:
         raise ValueError(
-            f"unknown language task {name!r}; the tasks are {', '.join(['arithmetic', *LANGUAGE_TASKS])}"
+            f"unknown language task {name!r}; the tasks are "
+            f"{', '.join(['arithmetic', *LANGUAGE_TASKS])}"
         )
     files, place = task_files(name, data_dir)
     source = LANGUAGE_TASKS[name]
@@ -490,7 +540,10 @@ def _assemble(name: str, source: Source, files: dict, place: str) -> Questions:
         if not train:
             train, selection = cut_by_context(selection, 0.2, "selection")
             title = f"{name} ({len(train):,} train)"
-            rule = "test: half of validation by hash of the context; train and selection: the other half, four to one"
+            rule = (
+                "test: half of validation by hash of the context; train and selection: the "
+                "other half, four to one"
+            )
     elif source.tested == "validation" or not validation:
         train, selection = cut_by_context(train, 0.1, "selection")
         reported = "validation" if source.tested == "validation" else "the labelled test set"
@@ -516,12 +569,17 @@ def _assemble(name: str, source: Source, files: dict, place: str) -> Questions:
 
 
 def _assemble_as_in_paper(name: str, source: Source, files: dict, place: str) -> Questions:
-    """The task as Echterhoff et al. cut it: four fifths of train, one fifth to choose by, and all of what they report on."""
+    """The task as Echterhoff et al. cut it: four fifths of train, one fifth to choose by, and
+    all of what they report on.
+    """
     tested = _read_split(files[source.tested], source.tested, source)
     train, selection = cut_by_context(_read_split(files["train"], "train", source), 0.2)
     train, selection, tested, left_out = without_overlap(train, selection, tested)
     reported = "validation" if source.tested == "validation" else "the labelled test set"
-    rule = f"as in the paper: selection, which also chooses the epoch: a fifth of train by hash of the context; test: the whole of {reported}"
+    rule = (
+        "as in the paper: selection, which also chooses the epoch: a fifth of train by hash "
+        f"of the context; test: the whole of {reported}"
+    )
     rule += (
         f"; {left_out} examples left out whose context stands in another split" if left_out else ""
     )
@@ -533,10 +591,13 @@ def raw_text(
     *tasks: Questions,
     share: float = 1.0,  # of the training contexts of each task, by hash
 ) -> list[str]:
-    """The training texts of some tasks, without any context of their selection and test splits; ValueError for no tasks or a share of nothing."""
+    """The training texts of some tasks, without any context of their selection and test splits;
+    ValueError for no tasks or a share of nothing.
+    """
     if not tasks or not 0 < share <= 1:
         raise ValueError(
-            f"a share of {share} of {len(tasks)} tasks is asked for: give tasks, and a share above 0 and up to 1"
+            f"a share of {share} of {len(tasks)} tasks is asked for: give tasks, and a share "
+            "above 0 and up to 1"
         )
     held = {one.prompt for task in tasks for split in (task.selection, task.test) for one in split}
     parts = [one for task in tasks for one in cut_by_context(task.train, share, "raw text")[1]]

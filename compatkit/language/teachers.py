@@ -27,14 +27,17 @@ from safetensors.numpy import save_file
 def learnt_counts(
     rows,  # token rows, such as language.encode_examples returns
 ) -> list:
-    """How many predictions of each row are learnt from; ValueError names the rows in which none is."""
+    """How many predictions of each row are learnt from; ValueError names the rows in which none
+    is.
+    """
     found = [
         int((rows.collate([rows[position]])["labels"][0, 1:] != -100).sum())
         for position in range(len(rows))
     ]
     if empty := [name for name, count in zip(rows.ids, found) if not count]:
         raise ValueError(
-            f"nothing is learnt from {empty[:3]}, {len(empty)} rows in all: all labels are -100, or the text has one token only"
+            f"nothing is learnt from {empty[:3]}, {len(empty)} rows in all: all labels are -100, "
+            "or the text has one token only"
         )
     return found
 
@@ -42,13 +45,16 @@ def learnt_counts(
 def learnt_positions(
     labels,  # (B, T), -100: not learnt from
 ) -> tuple:
-    """(positions (N,) in the flattened batch whose output is learnt from, their labels (N,)); ValueError if there are none."""
+    """(positions (N,) in the flattened batch whose output is learnt from, their labels (N,));
+    ValueError if there are none.
+    """
     after = torch.full_like(labels, -100)
     after[:, :-1] = labels[:, 1:]
     positions = (after.reshape(-1) != -100).nonzero()[:, 0]
     if not len(positions):
         raise ValueError(
-            "all labels of the batch are masked (-100): there is nothing to learn from; check how the examples were cut"
+            "all labels of the batch are masked (-100): there is nothing to learn from; check how "
+            "the examples were cut"
         )
     return positions, after.reshape(-1)[positions]
 
@@ -67,7 +73,9 @@ class HiddenStates(NamedTuple):
 
 # %% ../../nbs/language/teachers.ipynb #4903fc6e
 def hidden_states(
-    model,  # a causal language model of transformers, or a PeftModel around one, or either inside DistributedDataParallel
+    # a causal language model of transformers, or a PeftModel around one, or either inside
+    # DistributedDataParallel
+    model,
     batch: dict,  # input_ids and attention_mask; anything else is ignored
 ) -> HiddenStates:
     """One forward pass up to the output head; of the logits only the last position's are made."""
@@ -104,7 +112,8 @@ def check_plain_head(
     if made.shape != given.shape or not torch.allclose(made, given, rtol=1e-2, atol=1e-2):
         name = getattr(model.config, "model_type", type(model).__name__)
         raise ValueError(
-            f"the logits of a {name} model are not its hidden states times its head; use the entry that takes logits"
+            f"the logits of a {name} model are not its hidden states times its head; "
+            "use the entry that takes logits"
         )
 
 # %% ../../nbs/language/teachers.ipynb #39996599
@@ -113,7 +122,9 @@ def chunks(
     vocabulary: int,
     device=None,  # where the logits will be
 ) -> Iterator[slice]:
-    """Slices of tokens whose logits together have about four million numbers (sixty-four on a GPU)."""
+    """Slices of tokens whose logits together have about four million numbers (sixty-four on a
+    GPU).
+    """
     size = max(
         1,
         (2**26 if device is not None and torch.device(device).type == "cuda" else 2**22)
@@ -154,7 +165,8 @@ def top_tokens(
 
 # %% ../../nbs/language/teachers.ipynb #382e36ed
 def whole_tensor(
-    value,  # a tensor, or one that is sharded over processes (a DTensor): then each of them must ask
+    # a tensor, or one that is sharded over processes (a DTensor): then each of them must ask
+    value,
 ) -> torch.Tensor:
     """The tensor on the CPU, put together if it was in pieces."""
     value = value.full_tensor() if hasattr(value, "full_tensor") else value
@@ -165,7 +177,9 @@ def model_fingerprint(
     model,  # a model of transformers, or a PeftModel: then its base and its active adapter
     base_only: bool = False,  # leave adapters out
 ) -> str:
-    """SHA-256 over the names, shapes, types and bits of a model's weights, 16 hexadecimal digits; the same inside PEFT and outside."""
+    """SHA-256 over the names, shapes, types and bits of a model's weights, 16 hexadecimal
+    digits; the same inside PEFT and outside.
+    """
     active = getattr(model, "active_adapters", ()) if hasattr(model, "peft_config") else ()
     found = {}
     for name, value in model.state_dict().items():
@@ -185,7 +199,9 @@ def model_fingerprint(
 def tokenizer_fingerprint(
     tokenizer,  # of transformers
 ) -> str:
-    """SHA-256 over a tokenizer's vocabulary and rules, 16 hexadecimal digits; truncation and padding are no part of it."""
+    """SHA-256 over a tokenizer's vocabulary and rules, 16 hexadecimal digits; truncation and
+    padding are no part of it.
+    """
     content = {"vocabulary": sorted(tokenizer.get_vocab().items())}
     if getattr(tokenizer, "backend_tokenizer", None) is not None:
         rules = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -244,7 +260,8 @@ def _check_owner(found: dict, wanted: dict, folder: Path) -> None:
             for name in wrong
         )
         raise ValueError(
-            f"the kept distributions in {folder.name} are of {said}; give another folder, or remove this one"
+            f"the kept distributions in {folder.name} are of {said}; give another folder, or "
+            "remove this one"
         )
 
 # %% ../../nbs/language/teachers.ipynb #5fe085f6
@@ -257,7 +274,9 @@ class KeptDistributions:
         identity: dict
         | None = None,  # whose they must be: any of model, tokenizer, data, k, temperature
     ):
-        """FileNotFoundError without an index; ValueError for another owner, or if unfinished or damaged."""
+        """FileNotFoundError without an index; ValueError for another owner, or if unfinished or
+        damaged.
+        """
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise FileNotFoundError(
@@ -275,7 +294,8 @@ class KeptDistributions:
             size = (self.folder / name).stat().st_size if (self.folder / name).is_file() else None
             if name not in self._shards or size != self._shards[name]["bytes"]:
                 raise ValueError(
-                    f"the kept distributions in {self.folder.name} are unfinished or damaged ({name}); run keep_distributions again"
+                    f"the kept distributions in {self.folder.name} are unfinished or damaged "
+                    f"({name}); run keep_distributions again"
                 )
 
     def __len__(self):
@@ -293,9 +313,14 @@ class KeptDistributions:
         return sum(one["bytes"] for one in self._shards.values()) / self.tokens
 
     def of(self, rows: Sequence[int]) -> TopTokens:
-        """The distributions of these examples, one after the other, on the CPU in single precision."""
+        """The distributions of these examples, one after the other, on the CPU in single
+        precision.
+        """
         parts = [self._example(int(row)) for row in rows]
-        join = lambda name: torch.from_numpy(np.concatenate([part[name] for part in parts]))
+
+        def join(name):
+            return torch.from_numpy(np.concatenate([part[name] for part in parts]))
+
         token, probability = join("token").to(torch.int64), join("log_probability").float()
         return TopTokens(
             token,
@@ -358,7 +383,8 @@ def _ask(
 
 # %% ../../nbs/language/teachers.ipynb #90267e11
 def keep_distributions(
-    model,  # a causal language model, or a PeftModel with the wanted adapter active; put in evaluation mode
+    # a causal language model, or a PeftModel with the wanted adapter active; put in evaluation mode
+    model,
     rows,  # token rows
     folder,  # where to keep them; made if it is not there, gone on with if it is unfinished
     tokenizer=None,  # whose fingerprint to note; None: none
@@ -367,10 +393,14 @@ def keep_distributions(
     batch_size: int = 16,  # examples
     shard: int = 512,  # examples a file
 ) -> KeptDistributions:
-    """Compute and keep a model's distributions; what is finished is not computed again. ValueError if the folder is another's."""
+    """Compute and keep a model's distributions; what is finished is not computed again.
+
+    ValueError if the folder is another's.
+    """
     if k < 1 or not temperature > 0:
         raise ValueError(
-            f"k is {k} and temperature {temperature}: k must be at least 1 and the temperature above 0"
+            f"k is {k} and temperature {temperature}: k must be at least 1 and the temperature "
+            "above 0"
         )
     check_plain_head(model.eval())
     folder, identity, counts = (
@@ -409,7 +439,9 @@ def keep_distributions(
 
 
 def owner(model, rows, tokenizer=None, k: int = 64, temperature: float = 2.0) -> dict:
-    """Whose distributions: fingerprints of model, tokenizer and data, with k and the temperature."""
+    """Whose distributions: fingerprints of model, tokenizer and data, with k and the
+    temperature.
+    """
     named = {
         "model": model_fingerprint(model),
         "tokenizer": tokenizer and tokenizer_fingerprint(tokenizer),

@@ -14,20 +14,25 @@ import numpy as np
 
 # %% ../../nbs/language/token_alignment.ipynb #fe689661
 class Span(NamedTuple):
-    """A piece of text as positions in two token sequences, each from the first number up to, not including, the second."""
+    """A piece of text as positions in two token sequences, each from the first number up to, not
+    including, the second.
+    """
 
     old: tuple
     new: tuple
 
 
 def _cuts(offsets: Sequence) -> dict:
-    """Character at which tokens end → position of the last token that ends there; ValueError if the ends go backwards."""
+    """Character at which tokens end → position of the last token that ends there; ValueError if
+    the ends go backwards.
+    """
     found, last = {}, 0
     for position, (start, end) in enumerate(offsets):
         if end > start:
             if end < last:
                 raise ValueError(
-                    f"token {position} ends at character {end}, before the one in front of it ({last}): these are no offsets of one text"
+                    f"token {position} ends at character {end}, before the one in front of it "
+                    f"({last}): these are no offsets of one text"
                 )
             found[end] = position
             last = end
@@ -38,11 +43,14 @@ def shared_spans(
     old_offsets: Sequence,  # (begin, end) in characters of each token, from return_offsets_mapping
     new_offsets: Sequence,  # of the same text
 ) -> list:
-    """The spans between neighbouring places where both tokenizers end a token, in the order of the text."""
+    """The spans between neighbouring places where both tokenizers end a token, in the order of
+    the text.
+    """
     old, new = _cuts(old_offsets), _cuts(new_offsets)
-    placed = lambda offsets: next(
-        (position for position, (start, end) in enumerate(offsets) if end > start), 0
-    )
+
+    def placed(offsets):
+        return next((position for position, (start, end) in enumerate(offsets) if end > start), 0)
+
     begin = placed(old_offsets), placed(new_offsets)
     spans = []
     for character in sorted(old.keys() & new.keys()):
@@ -59,7 +67,9 @@ def row_offsets(
     text: str,
     tokenizer,  # a fast one
 ) -> list:
-    """(begin, end) in characters for each token of a row; ValueError if the tokens are not this text's."""
+    """(begin, end) in characters for each token of a row; ValueError if the tokens are not this
+    text's.
+    """
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError("this tokenizer gives no character offsets; use the fast version of it")
     coded = tokenizer(text, return_offsets_mapping=True)
@@ -68,7 +78,8 @@ def row_offsets(
         known, offsets = [*known, tokenizer.eos_token_id], [*offsets, (len(text), len(text) + 1)]
     if not len(tokens) or list(known[-len(tokens) :]) != list(tokens):
         raise ValueError(
-            f"the tokens of a row are not those of its text, which begins {text[:40]!r}: give the text it was made of, and its tokenizer"
+            f"the tokens of a row are not those of its text, which begins {text[:40]!r}: give the "
+            "text it was made of, and its tokenizer"
         )
     return offsets[-len(tokens) :]
 
@@ -78,7 +89,9 @@ def shared_vocabulary(
     new_tokenizer,
     size: int | None = None,  # rows of the old model's head, if it has more than its tokenizer
 ) -> np.ndarray:
-    """(V_old,) int64: the new number of each old token, -1 where the new vocabulary does not have it."""
+    """(V_old,) int64: the new number of each old token, -1 where the new vocabulary does not
+    have it.
+    """
     old, new = old_tokenizer.get_vocab(), new_tokenizer.get_vocab()
     found = np.full(max(size or 0, max(old.values()) + 1), -1, dtype=np.int64)
     for spelling, number in old.items():
@@ -101,7 +114,10 @@ class Coverage(NamedTuple):
 
     def __str__(self):
         shares = f"{self.one_to_one:.1%} one to one, {self.together:.1%} in spans of several tokens"
-        return f"{self.spans:,} spans over {self.tokens:,} tokens: {shares}, {1 - self.covered:.1%} left to the new model alone"
+        return (
+            f"{self.spans:,} spans over {self.tokens:,} tokens: {shares}, "
+            f"{1 - self.covered:.1%} left to the new model alone"
+        )
 
 # %% ../../nbs/language/token_alignment.ipynb #55313d5c
 class Alignment(NamedTuple):
@@ -120,7 +136,9 @@ def align_tokens(
     vocabulary: np.ndarray,  # what shared_vocabulary returns
     longest: int = 8,  # spans of more tokens than this, of either tokenizer, are not matched
 ) -> Alignment:
-    """The units of a text that both tokenizers can predict; a text's very first token is predicted by nobody."""
+    """The units of a text that both tokenizers can predict; a text's very first token is
+    predicted by nobody.
+    """
     unit, single, old = np.full(len(new_tokens), -1), [], []
     for (first, after), (begin, end) in shared_spans(old_offsets, new_offsets):
         if not first or not begin or max(after - first, end - begin) > longest:
@@ -140,7 +158,9 @@ def align_tokens(
 def coverage(
     alignments: Sequence[Alignment],
 ) -> Coverage:
-    """How much of the new tokens the alignments match; a text's first token, which nobody predicts, is not counted."""
+    """How much of the new tokens the alignments match; a text's first token, which nobody
+    predicts, is not counted.
+    """
     tokens = sum(len(one.unit) - 1 for one in alignments)
     alone = sum(int(one.single[one.unit[one.unit >= 0]].sum()) for one in alignments)
     matched = sum(int((one.unit >= 0).sum()) for one in alignments)

@@ -139,7 +139,9 @@ def _written(axes, renderer, label: tuple, inside, taken: list) -> tuple | None:
 def text_problems(
     figure,  # of matplotlib
 ) -> list[str]:
-    """What is wrong with a figure's texts: beyond the canvas, or over one another; [] if nothing is."""
+    """What is wrong with a figure's texts: beyond the canvas, or over one another; [] if nothing
+    is.
+    """
     from matplotlib.text import Text
 
     figure.draw_without_rendering()

@@ -14,6 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 
 # %% ../../nbs/training/data_updates.ipynb #4cc614fc
+from ..predictions import Predictions, over_classes
+from ..support.hub import local_copies, looked_for
 from compatkit.training.tasks import (
     EMBEDDED,
     FILE_KINDS,
@@ -25,13 +27,13 @@ from compatkit.training.tasks import (
     hash_order,
     load_task,
 )
-from ..support.hub import local_copies, looked_for
-from ..predictions import Predictions, over_classes
 
 # %% ../../nbs/training/data_updates.ipynb #153f6b38
 @dataclass(frozen=True)
 class OldTask(Task):
-    """The task before the update, with the new task's splits beside its own; there, the label of a class it does not know is -1."""
+    """The task before the update, with the new task's splits beside its own; there, the label of
+    a class it does not know is -1.
+    """
 
     new_train: object = None
     new_selection: object = None
@@ -53,22 +55,28 @@ class DataUpdate:
         self,
         split: str = "test",  # train, selection or test of the new task
     ) -> list:
-        """Ids of the examples whose class the old model knows: those on which negative flips are counted."""
+        """Ids of the examples whose class the old model knows: those on which negative flips are
+        counted.
+        """
         rows = getattr(self.new, split)
         able = range(len(self.new.classes)) if self.old_classes is None else set(self.old_classes)
         return [one for one, label in zip(rows["id"], rows["label"]) if label in able]
 
     def widened(
         self,
-        predictions: Predictions,  # the old model's, with class names, on any examples of the new task
+        # the old model's, with class names, on any examples of the new task
+        predictions: Predictions,
     ) -> Predictions:
-        """The same over the new classes and judged by the new labels; a class that the old model does not know has probability 0."""
+        """The same over the new classes and judged by the new labels; a class that the old model
+        does not know has probability 0.
+        """
         if self.old_classes is None:
             return predictions
         truth = _labels(self.new)
         if strange := [one for one in predictions.id if one not in truth]:
             raise ValueError(
-                f"{len(strange)} examples are none of the new task {self.new.title}, such as {strange[:3]}"
+                f"{len(strange)} examples are none of the new task {self.new.title}, such as "
+                f"{strange[:3]}"
             )
         wide = over_classes(predictions.replace(label=None), self.new.classes)
         return wide.replace(label=[truth[one] for one in predictions.id])
@@ -79,7 +87,10 @@ class DataUpdate:
             if self.old_classes is None
             else f", {len(self.old.classes)} → {len(self.new.classes)} classes"
         )
-        return f"<b>{self.name}</b>: {len(self.old.train):,} → {len(self.new.train):,} training examples{classes}; {self.old.rule}"
+        return (
+            f"<b>{self.name}</b>: {len(self.old.train):,} → {len(self.new.train):,} training "
+            f"examples{classes}; {self.old.rule}"
+        )
 
 
 @lru_cache(maxsize=8)
@@ -160,13 +171,18 @@ def reduced(
     train: int,  # training examples that are left
     seed: int = 0,
 ) -> Task:
-    """The task with so many of its training examples, the classes in proportion; the title says how many."""
+    """The task with so many of its training examples, the classes in proportion; the title says
+    how many.
+    """
     if train < 1:
         raise ValueError(f"{train} training examples are asked for: ask for at least 1")
     if train >= len(task.train):
         return task
     rows = _first(task.train, train, seed)
-    rule = f"{task.rule}; {train} training examples, stratified by class, by hash of the id, seed {seed}"
+    rule = (
+        f"{task.rule}; {train} training examples, stratified by class, by hash of the id, seed "
+        f"{seed}"
+    )
     return replace(task, train=rows, title=f"{_bare(task.title)} ({train:,} train)", rule=rule)
 
 
@@ -182,13 +198,20 @@ def more_samples(
     share: float = 0.5,  # of the training examples of each class that are old, between 0 and 1
     seed: int = 0,
 ) -> DataUpdate:
-    """The old model saw a part of each class's training examples. ValueError for a share that leaves nothing old, or nothing new."""
+    """The old model saw a part of each class's training examples.
+
+    ValueError for a share that leaves nothing old, or nothing new.
+    """
     number = round(_share(share) * len(task.train))
     if not 0 < number < len(task.train):
         raise ValueError(
-            f"a share of {share} of {len(task.train)} training examples is {number}: nothing is old, or nothing new"
+            f"a share of {share} of {len(task.train)} training examples is {number}: nothing is "
+            "old, or nothing new"
         )
-    rule = f"{task.rule}; {number} of {len(task.train)} training examples, stratified by class, by hash of the id, seed {seed}"
+    rule = (
+        f"{task.rule}; {number} of {len(task.train)} training examples, stratified by class, "
+        f"by hash of the id, seed {seed}"
+    )
     title = f"{_bare(task.title)} ({number:,} of {len(task.train):,} train)"
     splits = (_first(task.train, number, seed), task.selection, task.test)
     return DataUpdate(f"{task.title}, more samples", _old_task(task, splits, title, rule), task)
@@ -206,11 +229,15 @@ def more_classes(
     share: float = 0.5,  # of the classes that are old, between 0 and 1
     seed: int = 0,  # decides which
 ) -> DataUpdate:
-    """The old model knew a part of the classes. ValueError if fewer than two are old, or none is new."""
+    """The old model knew a part of the classes.
+
+    ValueError if fewer than two are old, or none is new.
+    """
     number = round(_share(share) * len(task.classes))
     if not 2 <= number < len(task.classes):
         raise ValueError(
-            f"a share of {share} of {len(task.classes)} classes is {number}: at least two must be old, and one new"
+            f"a share of {share} of {len(task.classes)} classes is {number}: at least two must be "
+            "old, and one new"
         )
     old_classes = tuple(sorted(hash_order(task.classes, f"more classes {seed}")[:number]))
     able = set(old_classes)
@@ -219,9 +246,13 @@ def more_classes(
         name for name, split in zip(("train", "selection", "test"), splits) if not len(split)
     ]:
         raise ValueError(
-            f"no example of the old classes {[task.classes[one] for one in old_classes][:5]} in {empty}: take another seed or share"
+            f"no example of the old classes {[task.classes[one] for one in old_classes][:5]} in "
+            f"{empty}: take another seed or share"
         )
-    rule = f"{task.rule}; the classes {', '.join(map(str, old_classes))} of {len(task.classes)}, seed {seed}"
+    rule = (
+        f"{task.rule}; the classes {', '.join(map(str, old_classes))} of {len(task.classes)}, "
+        f"seed {seed}"
+    )
     title = (
         f"{_bare(task.title)} ({len(splits[0]):,} train, {number} of {len(task.classes)} classes)"
     )
@@ -251,7 +282,10 @@ _FILES = {
 def massive_adddata(
     data_dir=None,  # folder with the folder massive_en_adddata; else $COMPATKIT_DATA
 ) -> DataUpdate:
-    """The authors' data update of MASSIVE: 1,000 → 1,500 examples. FileNotFoundError says where was looked."""
+    """The authors' data update of MASSIVE: 1,000 → 1,500 examples.
+
+    FileNotFoundError says where was looked.
+    """
     folder = _adddata_folder(data_dir)
     if folder is None:
         return _joined_update(*_rebuilt(data_dir))
@@ -259,7 +293,8 @@ def massive_adddata(
         f"{name}.parquet" for name in _FILES if not (folder / f"{name}.parquet").is_file()
     ]:
         raise FileNotFoundError(
-            f"the folder {folder.name} lacks {missing}; it needs {', '.join(f'{name}.parquet' for name in _FILES)}"
+            f"the folder {folder.name} lacks {missing}; it needs "
+            f"{', '.join(f'{name}.parquet' for name in _FILES)}"
         )
     read = {
         name: _read_split([folder / f"{name}.parquet"], split, ADD_DATA)
@@ -272,13 +307,19 @@ def massive_adddata(
 
 
 def _joined_update(rows: dict, classes: tuple) -> DataUpdate:
-    """The data update from its five parts; ValueError if the old parts are not parts of the updated ones."""
+    """The data update from its five parts; ValueError if the old parts are not parts of the
+    updated ones.
+    """
     for part in ("train", "validation"):
         if lost := set(rows[f"{part}_old"]["id"]) - set(rows[f"{part}_updated"]["id"]):
             raise ValueError(
-                f"{len(lost)} examples of {part}_old are not in {part}_updated, such as {sorted(lost)[:3]}: these are not the authors' files"
+                f"{len(lost)} examples of {part}_old are not in {part}_updated, such as "
+                f"{sorted(lost)[:3]}: these are not the authors' files"
             )
-    rule = "the authors' add-data split: selection: {0}; test: its own, from MASSIVE's train and validation"
+    rule = (
+        "the authors' add-data split: selection: {0}; test: its own, from MASSIVE's train and "
+        "validation"
+    )
     new = [rows[name] for name in ("train_updated", "validation_updated", "test")]
     new = Task(
         "massive_adddata",
@@ -300,13 +341,17 @@ def _joined_update(rows: dict, classes: tuple) -> DataUpdate:
 
 
 def adddata_ids() -> dict:
-    """part → MASSIVE's numbers of its examples, in the authors' order; numbers alone are kept here, no text."""
+    """part → MASSIVE's numbers of its examples, in the authors' order; numbers alone are kept
+    here, no text.
+    """
     lines = files("compatkit.training").joinpath("massive_adddata.csv").read_text("utf-8").split()
     return {part: numbers for part, *numbers in (line.split(",") for line in lines)}
 
 
 def _rebuilt(data_dir) -> tuple:
-    """(part → rows, classes) of the authors' split, put together from MASSIVE by its ids; FileNotFoundError without MASSIVE."""
+    """(part → rows, classes) of the authors' split, put together from MASSIVE by its ids;
+    FileNotFoundError without MASSIVE.
+    """
     try:
         task = load_task("massive", data_dir)
     except FileNotFoundError as error:
@@ -321,7 +366,8 @@ def _rebuilt(data_dir) -> tuple:
     for part, numbers in adddata_ids().items():
         if lost := [number for number in numbers if number not in row_of]:
             raise ValueError(
-                f"{len(lost)} examples of the authors' split are not in this copy of MASSIVE, such as {lost[:3]}: it is of MASSIVE 1.0 en-US"
+                f"{len(lost)} examples of the authors' split are not in this copy of MASSIVE, "
+                f"such as {lost[:3]}: it is of MASSIVE 1.0 en-US"
             )
         rows = whole.select([row_of[number] for number in numbers])
         ids = [f"{_FILES[part]}-{number}" for number in numbers]
@@ -339,8 +385,10 @@ def _adddata_folder(data_dir) -> Path | None:
 def _no_adddata(data_dir) -> str:
     """Where the authors' split was looked for, in words."""
     return (
-        f"task 'massive_adddata': {looked_for(ADD_DATA.folder, data_dir)}. It is on no hub: the authors of Backward Compatibility During Data Updates by Weight Interpolation "
-        f"(Schumann et al. 2023) publish it with the paper; put its files there as {', '.join(f'{name}.parquet' for name in _FILES)}"
+        f"task 'massive_adddata': {looked_for(ADD_DATA.folder, data_dir)}. It is on no hub: the "
+        "authors of Backward Compatibility During Data Updates by Weight Interpolation (Schumann "
+        "et al. 2023) publish it with the paper; put its files there as "
+        f"{', '.join(f'{name}.parquet' for name in _FILES)}"
     )
 
 # %% ../../nbs/training/data_updates.ipynb #700f4144
@@ -353,9 +401,14 @@ def data_update(
     scenario: str = "add_data",  # add_data or add_classes
     data_dir=None,
     train: int
-    | None = None,  # training examples after the update; None: 1,500, or all of an embedded task or of one's own file
+    # training examples after the update; None: 1,500, or all of an embedded task or of one's own
+    # file
+    | None = None,
 ) -> DataUpdate:
-    """One of the talk's data updates. ValueError for another scenario; errors of load_task and massive_adddata."""
+    """One of the talk's data updates.
+
+    ValueError for another scenario; errors of load_task and massive_adddata.
+    """
     if scenario not in SCENARIOS:
         raise ValueError(f"scenario {scenario!r} is not one of {', '.join(SCENARIOS)}")
     if scenario == "add_data" and name in ("massive", "massive_adddata"):

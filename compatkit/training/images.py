@@ -34,7 +34,8 @@ def decode_image(
         )
     except Exception as error:  # a broken file breaks the decoder in many ways
         raise ValueError(
-            f"the image {name or _short(file)} cannot be read ({type(error).__name__}: {error}); mend or remove it"
+            f"the image {name or _short(file)} cannot be read ({type(error).__name__}: {error}); "
+            "mend or remove it"
         ) from None
     if side:
         image = _middle_square(image, side)
@@ -84,7 +85,9 @@ def read_images(
     side: int = 0,  # pixels of the square; 0: as they are
     memory: int = 4 << 30,  # bytes that the decoded images may take; more stay files
 ) -> "torch.Tensor | ImageFiles":
-    """(N, channels, height, width) of uint8, or ImageFiles; ValueError for no images, a broken one, or different sizes without a side."""
+    """(N, channels, height, width) of uint8, or ImageFiles; ValueError for no images, a broken
+    one, or different sizes without a side.
+    """
     kept = ImageFiles(files, names, channels, side)
     if not len(kept):
         raise ValueError("there are no images to read")
@@ -96,8 +99,9 @@ def read_images(
         one = kept[row]
         if one.shape != first.shape:
             raise ValueError(
-                f"images of different sizes: {names[0]} has {first.shape[2]} × {first.shape[1]} pixels, {names[row]} has "
-                f"{one.shape[2]} × {one.shape[1]}; give a side (in a recipe: side=...), to which all are scaled"
+                f"images of different sizes: {names[0]} has {first.shape[2]} × {first.shape[1]} "
+                f"pixels, {names[row]} has {one.shape[2]} × {one.shape[1]}; give a side (in a "
+                "recipe: side=...), to which all are scaled"
             )
         pixels[row] = one
     return pixels
@@ -124,7 +128,8 @@ def channels_of(
             )
         except Exception as error:
             raise ValueError(
-                f"the image {name} cannot be read ({type(error).__name__}: {error}); mend or remove it"
+                f"the image {name} cannot be read ({type(error).__name__}: {error}); mend or "
+                "remove it"
             ) from None
         if mode not in ("1", "L"):
             return 3
@@ -135,7 +140,9 @@ def channel_statistics(
     images,  # what read_images returned
     most: int = 5000,  # of ImageFiles only so many are looked at
 ) -> tuple:
-    """(mean, standard deviation) of each channel over all pixels, on the scale 0 to 1, as two tuples rounded to 4 digits."""
+    """(mean, standard deviation) of each channel over all pixels, on the scale 0 to 1, as two
+    tuples rounded to 4 digits.
+    """
     if isinstance(images, ImageFiles):
         images = torch.stack(
             [images[row] for row in range(0, len(images), -(-len(images) // most))]
@@ -157,7 +164,8 @@ class Preparation:
 
     channels: int = 3  # 1 or 3
     side: int = 0  # images are scaled and cut to a square of so many pixels; 0: as they are
-    crop: int = 0  # the model sees a square of so many pixels, the middle one, or in training any; 0: everything
+    # the model sees a square of so many pixels, the middle one, or in training any; 0: everything
+    crop: int = 0
     enlarge: int = 1  # each pixel is repeated so many times in both directions
     mean: tuple = (0.5,)  # of each channel, on the scale 0 to 1
     std: tuple = (0.5,)
@@ -167,11 +175,13 @@ class Preparation:
             raise ValueError(f"channels is {self.channels}; it must be 1 (grey) or 3 (colour)")
         if min(self.side, self.crop, self.enlarge - 1) < 0 or (self.side and self.crop > self.side):
             raise ValueError(
-                f"side {self.side}, crop {self.crop}, enlarge {self.enlarge}: a crop fits into the side, and enlarge is at least 1"
+                f"side {self.side}, crop {self.crop}, enlarge {self.enlarge}: a crop fits into "
+                "the side, and enlarge is at least 1"
             )
         if {len(self.mean), len(self.std)} - {1, self.channels} or min(self.std) <= 0:
             raise ValueError(
-                f"mean {self.mean} and std {self.std} must have one number for each of the {self.channels} channel(s), std above 0"
+                f"mean {self.mean} and std {self.std} must have one number for each of the "
+                f"{self.channels} channel(s), std above 0"
             )
 
     def finished(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -183,7 +193,9 @@ class Preparation:
         return scaled.repeat_interleave(self.enlarge, 2).repeat_interleave(self.enlarge, 3)
 
     def converted(self, pixel_values: torch.Tensor, other: "Preparation") -> torch.Tensor:
-        """Prepared pixels as `other` would have prepared them; ValueError if more than mean and deviation differ."""
+        """Prepared pixels as `other` would have prepared them; ValueError if more than mean and
+        deviation differ.
+        """
         if differ := [
             name
             for name, value in asdict(self).items()
@@ -226,7 +238,9 @@ def augmentation_draws(
     epoch: int,
     count: int,  # number of images in the split
 ) -> np.ndarray:
-    """(count, 3) numbers in [0, 1): for each image one for the flip, the row and the column of its window."""
+    """(count, 3) numbers in [0, 1): for each image one for the flip, the row and the column of
+    its window.
+    """
     return np.random.default_rng([seed, epoch]).random((count, 3), dtype=np.float32)
 
 # %% ../../nbs/training/images.ipynb #e630334e
@@ -244,11 +258,13 @@ class ImageRows(torch.utils.data.Dataset):
     ):
         if not len(ids) == len(labels) == len(images):
             raise ValueError(
-                f"{len(ids)} ids, {len(labels)} labels and {len(images)} images: one of each is needed for every example"
+                f"{len(ids)} ids, {len(labels)} labels and {len(images)} images: one of each is "
+                "needed for every example"
             )
         if not isinstance(images, ImageFiles) and preparation.crop > min(images.shape[2:]):
             raise ValueError(
-                f"a crop of {preparation.crop} pixels does not fit into images of {images.shape[3]} × {images.shape[2]}"
+                f"a crop of {preparation.crop} pixels does not fit into images of "
+                f"{images.shape[3]} × {images.shape[2]}"
             )
         self.ids, self.labels, self.images, self.preparation = (
             list(ids),
@@ -341,8 +357,9 @@ def _stacked(rows: list, ids: list) -> torch.Tensor:
         (ids[row["row"]], shape) for row, shape in zip(rows, shapes) if shape != shapes[0]
     ]:
         raise ValueError(
-            f"images of different sizes: {ids[rows[0]['row']]} has {tuple(shapes[0])}, {strange[0][0]} has {tuple(strange[0][1])}; "
-            f"give a side (in a recipe: side=...), to which all are scaled"
+            f"images of different sizes: {ids[rows[0]['row']]} has {tuple(shapes[0])}, "
+            f"{strange[0][0]} has {tuple(strange[0][1])}; give a side (in a recipe: side=...), to "
+            "which all are scaled"
         )
     return torch.stack([row["pixels"] for row in rows])
 
@@ -350,6 +367,17 @@ def _stacked(rows: list, ids: list) -> torch.Tensor:
 def pixel_code() -> tuple:
     """The functions and classes that decide which numbers reach a model."""
     return (
-        decode_image, _middle_square, ImageFiles, read_images, channels_of, channel_statistics, Preparation, crops, flips,
-        augmentation_draws, ImageRows, _middle, _stacked,
-    )  # fmt: skip
+        decode_image,
+        _middle_square,
+        ImageFiles,
+        read_images,
+        channels_of,
+        channel_statistics,
+        Preparation,
+        crops,
+        flips,
+        augmentation_draws,
+        ImageRows,
+        _middle,
+        _stacked,
+    )

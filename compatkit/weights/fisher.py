@@ -25,13 +25,16 @@ def _logits(model: nn.Module, batch) -> torch.Tensor:
     if not isinstance(logits, torch.Tensor) or logits.ndim != 2:
         shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise ValueError(
-            f"{type(model).__name__} must put out logits of shape (N, C), one row an example, not {shape}"
+            f"{type(model).__name__} must put out logits of shape (N, C), one row an example, not "
+            f"{shape}"
         )
     return logits.float()
 
 
 def _objective(logits: torch.Tensor) -> torch.Tensor:
-    """The sum over examples of the predicted label's log-probability (of two that tie, the first)."""
+    """The sum over examples of the predicted label's log-probability (of two that tie, the
+    first).
+    """
     return F.log_softmax(logits, -1).gather(1, logits.argmax(1, keepdim=True)).sum()
 
 
@@ -63,14 +66,20 @@ def _layer_norm(layer, given, back):
     """Each example's gradients of a layer norm."""
     ready = F.layer_norm(given, layer.normalized_shape, eps=layer.eps)
     keep = len(layer.normalized_shape)
-    sums = lambda values: values.flatten(1, -keep - 1).sum(1) if values.ndim > keep + 1 else values
+
+    def sums(values):
+        return values.flatten(1, -keep - 1).sum(1) if values.ndim > keep + 1 else values
+
     return {"weight": sums(back * ready), "bias": sums(back)}
 
 
 def _batch_norm(layer, given, back):
     """Each example's gradients of a batch norm that uses its running statistics."""
     ready = F.batch_norm(given, layer.running_mean, layer.running_var, eps=layer.eps)
-    sums = lambda values: values.flatten(2).sum(2) if values.ndim > 2 else values
+
+    def sums(values):
+        return values.flatten(2).sum(2) if values.ndim > 2 else values
+
     return {"weight": sums(back * ready), "bias": sums(back)}
 
 
@@ -94,7 +103,9 @@ RULES = {
 
 # %% ../../nbs/weights/fisher.ipynb #f31c269f
 def _embedding(layer, given, back, squares, sums) -> None:
-    """Add an embedding's squared gradients: given (N, T) token numbers, back (N, T, width); each example's rows are summed first."""
+    """Add an embedding's squared gradients: given (N, T) token numbers, back (N, T, width); each
+    example's rows are summed first.
+    """
     given, back = given.flatten(1), back.flatten(1, -2)
     if layer.padding_idx is not None:
         back = back * (given != layer.padding_idx)[..., None]
@@ -126,7 +137,9 @@ def _able(layer: nn.Module) -> bool:
 
 
 def _watched(model: nn.Module, wanted: dict) -> dict:
-    """layer → {its own parameter's name: the name in the model}, for layers whose wanted parameters belong to no other layer."""
+    """layer → {its own parameter's name: the name in the model}, for layers whose wanted
+    parameters belong to no other layer.
+    """
     uses, names = {}, {id(parameter): name for name, parameter in wanted.items()}
     for layer in model.modules():
         for parameter in layer._parameters.values():
@@ -149,7 +162,10 @@ def _noting(layers: dict, size: int):
     notes = {layer: [] for layer in layers}
 
     def hook(layer, given, output):
-        """Note a use. What goes on is a copy, because a ReLU in place would overwrite what is noted."""
+        """Note a use.
+
+        What goes on is a copy, because a ReLU in place would overwrite what is noted.
+        """
         if isinstance(layer, nn.Embedding) and len(output) == 1:
             output = output.expand(size, *output.shape[1:])
         notes[layer].append((given[0].detach() if given else None, output))
@@ -164,7 +180,9 @@ def _noting(layers: dict, size: int):
 
 # %% ../../nbs/weights/fisher.ipynb #3b37bba4
 def _add_layer(layer, own: dict, uses: list, squares: dict, sums: dict | None) -> None:
-    """Add one layer's squared per-example gradients; `uses` are (input (N, …), gradient at the output (N, …))."""
+    """Add one layer's squared per-example gradients; `uses` are (input (N, …), gradient at the
+    output (N, …)).
+    """
     if isinstance(layer, nn.Embedding):
         given, back = (
             torch.cat(parts, 1)
@@ -192,17 +210,19 @@ def _add_layer(layer, own: dict, uses: list, squares: dict, sums: dict | None) -
 
 # %% ../../nbs/weights/fisher.ipynb #423d6288
 def _by_layers(model: nn.Module, layers: dict, batch, squares: dict, sums: dict | None = None):
-    """Add what the rules give for a batch; returns the names they covered, and the objective if sums are asked for."""
+    """Add what the rules give for a batch; returns the names they covered, and the objective if
+    sums are asked for.
+    """
     size = len(_inputs(batch)[0])
     with _noting(layers, size) as notes:
         objective = _objective(_logits(model, batch))
-    fits = lambda layer, uses: (
-        uses
-        and all(
+
+    def fits(layer, uses):
+        return uses and all(
             a is not None and len(b) == size and (len(a) == size or isinstance(layer, nn.Embedding))
             for a, b in uses
         )
-    )
+
     notes = {layer: uses for layer, uses in notes.items() if fits(layer, uses)}
     if not notes:
         return set(), objective
@@ -222,7 +242,9 @@ def _by_layers(model: nn.Module, layers: dict, batch, squares: dict, sums: dict 
 
 
 def _trusted(model: nn.Module, layers: dict, batch, wanted: dict) -> dict:
-    """The layers and parameters whose per-example gradients on these few examples add up to autograd's gradient."""
+    """The layers and parameters whose per-example gradients on these few examples add up to
+    autograd's gradient.
+    """
     squares, sums = (
         {name: torch.zeros(one.shape, device=one.device) for name, one in wanted.items()}
         for _ in range(2)
@@ -234,7 +256,10 @@ def _trusted(model: nn.Module, layers: dict, batch, wanted: dict) -> dict:
         if parameters
         else ()
     )
-    near = lambda ours, exact: float((ours - exact).norm()) <= 1e-2 * float(exact.norm()) + 1e-6
+
+    def near(ours, exact):
+        return float((ours - exact).norm()) <= 1e-2 * float(exact.norm()) + 1e-6
+
     good = {
         name
         for name, exact in zip(parameters, truth)
@@ -249,13 +274,16 @@ def _trusted(model: nn.Module, layers: dict, batch, wanted: dict) -> dict:
 # %% ../../nbs/weights/fisher.ipynb #8434c6bb
 def fisher_diagonal(
     model: nn.Module,  # a classifier; it is read in evaluation mode and left as it was
-    batches: Iterable,  # of the model's inputs: dictionaries, or tensors (N, …); labels in them are left out
+    # of the model's inputs: dictionaries, or tensors (N, …); labels in them are left out
+    batches: Iterable,
     *,
     batched: bool = True,  # False: the plain way, a backward pass for each example
 ) -> dict:
-    """name → float32 tensor for each parameter that is trained: squared gradients, a mean over examples, scaled to mean 1.
+    """name → float32 tensor for each parameter that is trained: squared gradients, a mean over
+    examples, scaled to mean 1.
 
-    Raises ValueError if there are no batches, nothing is trained, the output is no (N, C), or gradients are not finite or all zero.
+    Raises ValueError if there are no batches, nothing is trained, the output is no (N, C), or
+    gradients are not finite or all zero.
     """
     wanted = {
         name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
@@ -286,17 +314,21 @@ def fisher_diagonal(
 
 # %% ../../nbs/weights/fisher.ipynb #e6868d0e
 def _scaled(total: dict) -> dict:
-    """The tensors over their common mean; ValueError for values that are not finite, or nothing but zeros."""
+    """The tensors over their common mean; ValueError for values that are not finite, or nothing
+    but zeros.
+    """
     if wrong := [name for name, values in total.items() if not torch.isfinite(values).all()]:
         raise ValueError(
-            f"squared gradients are not finite for {wrong[:3]}, {len(wrong)} tensor(s) in all: check the weights and the inputs"
+            f"squared gradients are not finite for {wrong[:3]}, {len(wrong)} tensor(s) in all: "
+            "check the weights and the inputs"
         )
     mean = sum(float(values.sum(dtype=torch.float64)) for values in total.values()) / sum(
         values.numel() for values in total.values()
     )
     if mean == 0:
         raise ValueError(
-            "all gradients are zero: the model is certain of every answer, or its output does not depend on its trained parameters"
+            "all gradients are zero: the model is certain of every answer, or its output does not "
+            "depend on its trained parameters"
         )
     return {name: values.div_(mean) for name, values in total.items()}
 
@@ -311,7 +343,8 @@ def _inputs(batch) -> list:
         tensors = [batch] if isinstance(batch, torch.Tensor) and batch.ndim else []
     if not tensors or not len(tensors[0]):
         raise ValueError(
-            f"a batch is a dictionary of the model's inputs or one tensor, with at least one example, not {type(batch).__name__}"
+            "a batch is a dictionary of the model's inputs or one tensor, with at least one "
+            f"example, not {type(batch).__name__}"
         )
     return tensors
 
@@ -319,11 +352,14 @@ def _inputs(batch) -> list:
 def _cut(batch, rows: slice):
     """Some examples of a batch."""
     size = len(_inputs(batch)[0])
-    cut = lambda value: (
-        value[rows]
-        if isinstance(value, torch.Tensor) and value.ndim and len(value) == size
-        else value
-    )
+
+    def cut(value):
+        return (
+            value[rows]
+            if isinstance(value, torch.Tensor) and value.ndim and len(value) == size
+            else value
+        )
+
     return (
         {name: cut(value) for name, value in batch.items()}
         if isinstance(batch, dict)

@@ -81,7 +81,10 @@ class Line:
 def _matched(
     before: dict, after: dict, adapters: AdapterPair | None, old_classes: tuple | None
 ) -> tuple[dict, dict]:
-    """The tensors of both models that are interpolated, by the new model's names. ValueError names what does not fit."""
+    """The tensors of both models that are interpolated, by the new model's names.
+
+    ValueError names what does not fit.
+    """
     if adapters is None:
         check_models(before, after, old_classes)
     else:
@@ -103,7 +106,9 @@ def _matched(
 def _working_model(
     new: nn.Module, before: dict, after: dict, weights: dict, old_classes: tuple | None
 ) -> tuple[nn.Module, list[Piece]]:
-    """A copy of the new model with fresh memory for what is interpolated, and what is to be written there."""
+    """A copy of the new model with fresh memory for what is interpolated, and what is to be
+    written there.
+    """
     memo, pieces = {}, []
     for name, tensor in after.items():
         if tensor.is_floating_point() and id(tensor) not in memo:
@@ -116,7 +121,9 @@ def _working_model(
 
 
 def _by_rows(piece: Piece, old_classes: tuple | None) -> list[Piece]:
-    """The piece; for a head with added classes a piece a row, each old row beside its own new one."""
+    """The piece; for a head with added classes a piece a row, each old row beside its own new
+    one.
+    """
     old, new, importance = piece.old, piece.new, piece.importance
     if old.shape == new.shape:
         return [piece]
@@ -131,7 +138,10 @@ def _by_rows(piece: Piece, old_classes: tuple | None) -> list[Piece]:
 
 # %% ../../nbs/weights/interpolation.ipynb #914674c1
 def _importances(importance: dict | None, old: nn.Module, before: dict) -> dict:
-    """name in the state → float importance. ValueError if these are the importances of another model, or not usable."""
+    """name in the state → float importance.
+
+    ValueError if these are the importances of another model, or not usable.
+    """
     if importance is None:
         return {}
     parameters = dict(old.named_parameters())
@@ -145,11 +155,14 @@ def _importances(importance: dict | None, old: nn.Module, before: dict) -> dict:
 
 
 def _check_importances(importance: dict, parameters: dict) -> None:
-    """ValueError names an importance that is missing, of another model, of another shape, negative or not finite."""
+    """ValueError names an importance that is missing, of another model, of another shape,
+    negative or not finite.
+    """
     remedy = "give fisher_diagonal(old, batches) of this very old model"
     if strange := sorted(importance.keys() - parameters.keys()):
         raise ValueError(
-            f"the importances are of another model: {strange[:3]} are none of the old model's parameters; {remedy}"
+            f"the importances are of another model: {strange[:3]} are none of the old model's "
+            f"parameters; {remedy}"
         )
     trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
     if missing := [name for name in trained if name not in importance]:
@@ -159,7 +172,8 @@ def _check_importances(importance: dict, parameters: dict) -> None:
     for name, values in importance.items():
         if values.shape != parameters[name].shape:
             raise ValueError(
-                f"the importance of {name!r} has the shape {tuple(values.shape)}, the parameter {tuple(parameters[name].shape)}; {remedy}"
+                f"the importance of {name!r} has the shape {tuple(values.shape)}, the parameter "
+                f"{tuple(parameters[name].shape)}; {remedy}"
             )
         if not torch.isfinite(values).all() or (values < 0).any():
             raise ValueError(
@@ -179,8 +193,10 @@ def interpolate(
 ) -> nn.Module:
     """A new model between the two; both stay as they were.
 
-    Raises ValueError for alpha outside 0 to 1, an unknown rule, tensors that differ in name or shape, integer tensors
-    that differ, other classes or tokenizers, importances of another model, quantised weights, and adapters that
+    Raises ValueError for alpha outside 0 to 1, an unknown rule, tensors that differ in name or
+    shape, integer tensors
+    that differ, other classes or tokenizers, importances of another model, quantised weights,
+    and adapters that
     cannot be combined.
     """
     alpha = checked_alpha(alpha)

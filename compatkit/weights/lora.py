@@ -36,7 +36,8 @@ def adapter_name(model: nn.Module) -> str:
     ]
     if kinds != ["LORA"]:
         raise ValueError(
-            f"one LoRA adapter is needed, not {list(model.peft_config)}: keep one (delete_adapter), or merge (merge_and_unload) and interpolate"
+            f"one LoRA adapter is needed, not {list(model.peft_config)}: keep one "
+            "(delete_adapter), or merge (merge_and_unload) and interpolate"
         )
     return next(iter(model.peft_config))
 
@@ -47,7 +48,8 @@ def _check_layer(path: str, layer: nn.Module, name: str) -> None:
         raise ValueError(f"the adapter is merged into {path!r}: unmerge it first (unmerge_adapter)")
     if any(getattr(layer, extra, {}).get(name) for extra in ("lora_variant", "lora_bias")):
         raise ValueError(
-            f"{path!r} has more than two low-rank factors (DoRA, a bias or the like): merge both models and interpolate those"
+            f"{path!r} has more than two low-rank factors (DoRA, a bias or the like): merge both "
+            "models and interpolate those"
         )
 
 # %% ../../nbs/weights/lora.ipynb #3d703893
@@ -60,7 +62,8 @@ class AdapterPair:
         self.layers = [dict(lora_layers(model)) for model in (old, new)]
         if other := sorted(self.layers[0].keys() ^ self.layers[1].keys()):
             raise ValueError(
-                f"the adapters change different layers, such as {other[:3]}: merge both (merge_and_unload) and interpolate the models"
+                f"the adapters change different layers, such as {other[:3]}: merge both "
+                "(merge_and_unload) and interpolate the models"
             )
         for layers, name in zip(self.layers, self.names):
             for path, layer in layers.items():
@@ -68,11 +71,14 @@ class AdapterPair:
 
     @classmethod
     def of(cls, old: nn.Module, new: nn.Module) -> "AdapterPair | None":
-        """Both models' adapters, or None for two ordinary models; ValueError if only one has some."""
+        """Both models' adapters, or None for two ordinary models; ValueError if only one has
+        some.
+        """
         having = [hasattr(model, "peft_config") for model in (old, new)]
         if having[0] != having[1]:
             raise ValueError(
-                "one of the two models is a PEFT adapter, the other is not: merge the adapter (merge_and_unload) first"
+                "one of the two models is a PEFT adapter, the other is not: merge the adapter "
+                "(merge_and_unload) first"
             )
         return cls(old, new) if having[0] else None
 
@@ -97,11 +103,14 @@ class AdapterPair:
             of_base = not self.is_factor(name) and not self.interpolates(name)
             if of_base and not torch.equal(old[name].to(tensor.device), tensor):
                 raise ValueError(
-                    f"the adapters sit on different base models ({name!r} differs): merge both (merge_and_unload) and interpolate the models"
+                    f"the adapters sit on different base models ({name!r} differs): merge both "
+                    "(merge_and_unload) and interpolate the models"
                 )
 
     def widen(self, model: nn.Module) -> list[Piece]:
-        """Give a copy of the new model factors of both ranks; returns what is to be written into them as α goes."""
+        """Give a copy of the new model factors of both ranks; returns what is to be written into
+        them as α goes.
+        """
         (old_name, name), pieces, ranks = self.names, [], {}
         for path, layer in lora_layers(model):
             old, new = self.layers[0][path], self.layers[1][path]
@@ -116,12 +125,16 @@ class AdapterPair:
 
 # %% ../../nbs/weights/lora.ipynb #edb605eb
 def _factor(holder, name: str) -> torch.Tensor:
-    """A factor's weight: PEFT keeps linear layers in a module each, embeddings as bare parameters."""
+    """A factor's weight: PEFT keeps linear layers in a module each, embeddings as bare
+    parameters.
+    """
     return getattr(holder[name], "weight", holder[name])
 
 
 def _replace_factor(holder, name: str, tensor: torch.Tensor, sizes: tuple[str, str]) -> None:
-    """Put a wider factor in the place of a trained one; `sizes` names the attributes that hold its width."""
+    """Put a wider factor in the place of a trained one; `sizes` names the attributes that hold
+    its width.
+    """
     fresh = nn.Parameter(tensor, _factor(holder, name).requires_grad)
     if isinstance(holder, nn.ParameterDict):
         holder[name] = fresh
@@ -153,7 +166,9 @@ def _side_by_side(layer, path: str, kinds: tuple, old: tuple, new: tuple) -> lis
 
 
 def _write_ranks(config, ranks: dict) -> None:
-    """Ranks and scaling 1 in the adapter's configuration, with a pattern for each layer whose rank differs."""
+    """Ranks and scaling 1 in the adapter's configuration, with a pattern for each layer whose
+    rank differs.
+    """
     usual = max(ranks.values(), key=list(ranks.values()).count)
     unusual = {
         path.removeprefix("base_model.model."): rank

@@ -19,12 +19,17 @@ from .tensors import check_tensors, specs_of
 
 # %% ../../nbs/weights/rebasin.ipynb #845639c6
 _LAYER = r"(?:encoder|transformer)\.layer\.(\d+)\."
-_AXES = {  # the tensor's name after the model's own prefix → the group of each axis; a number in braces is the layer's
+# the tensor's name after the model's own prefix → the group of each axis; a number in braces is the
+# layer's
+_AXES = {
     r"embeddings\.(?:word|position|token_type)_embeddings\.weight": (None, "embedding"),
     r"embeddings\.LayerNorm\.(?:weight|bias)": ("embedding",),
     r"embeddings_project\.weight": ("residual", "embedding"),
     r"embeddings_project\.bias": ("residual",),
-    _LAYER + r"attention\.(?:self\.query|self\.key|q_lin|k_lin)\.weight": ("layer.{}.query_key", "residual"),
+    _LAYER + r"attention\.(?:self\.query|self\.key|q_lin|k_lin)\.weight": (
+        "layer.{}.query_key",
+        "residual",
+    ),
     _LAYER + r"attention\.(?:self\.query|self\.key|q_lin|k_lin)\.bias": ("layer.{}.query_key",),
     _LAYER + r"attention\.(?:self\.value|v_lin)\.weight": ("layer.{}.value", "residual"),
     _LAYER + r"attention\.(?:self\.value|v_lin)\.bias": ("layer.{}.value",),
@@ -32,20 +37,27 @@ _AXES = {  # the tensor's name after the model's own prefix → the group of eac
     _LAYER + r"(?:intermediate\.dense|ffn\.lin1)\.weight": ("layer.{}.feed_forward", "residual"),
     _LAYER + r"(?:intermediate\.dense|ffn\.lin1)\.bias": ("layer.{}.feed_forward",),
     _LAYER + r"(?:output\.dense|ffn\.lin2)\.weight": ("residual", "layer.{}.feed_forward"),
-    _LAYER + r"(?:attention\.output\.dense|output\.dense|attention\.out_lin|ffn\.lin2)\.bias": ("residual",),
-    _LAYER + r"(?:(?:attention\.)?output\.LayerNorm|sa_layer_norm|output_layer_norm)\.(?:weight|bias)": ("residual",),
+    _LAYER + r"(?:attention\.output\.dense|output\.dense|attention\.out_lin|ffn\.lin2)\.bias": (
+        "residual",
+    ),
+    _LAYER
+    + r"(?:(?:attention\.)?output\.LayerNorm|sa_layer_norm|output_layer_norm)\.(?:weight|bias)": (
+        "residual",
+    ),
     r"(?:pooler\.dense|classifier\.dense|pre_classifier)\.weight": ("pooled", "residual"),
     r"(?:pooler\.dense|classifier\.dense|pre_classifier)\.bias": ("pooled",),
     r"(?:classifier|classifier\.out_proj)\.weight": (None, "pooled"),
     r"(?:classifier|classifier\.out_proj)\.bias": (None,),
-}  # fmt: skip
+}
 _ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
 
 
 def _encoder_axes(model) -> dict:
     """Tensor name → group of each axis, for encoders with a classification head."""
     names = list(model.state_dict())
-    same = {}  # groups that are one in this model: embeddings without a projection, a head without a layer before the logits
+    # groups that are one in this model: embeddings without a projection, a head without a layer
+    # before the logits
+    same = {}
     if not any("embeddings_project" in name for name in names):
         same["embedding"] = "residual"
     if not any(
@@ -95,16 +107,21 @@ def _resnet_axes(model) -> dict:
 def symmetries(
     model,  # a classifier of transformers: BERT, RoBERTa, ELECTRA, DistilBERT or ResNet
 ) -> dict:
-    """Tensor name → for each axis the group of units that it numbers, or None. ValueError names what is not known."""
+    """Tensor name → for each axis the group of units that it numbers, or None.
+
+    ValueError names what is not known.
+    """
     kind = model.config.model_type
     if kind not in (*_ENCODERS, "resnet"):
         raise ValueError(
-            f"which units of a {kind!r} model may be renumbered is not known here; known are {', '.join((*_ENCODERS, 'resnet'))}"
+            f"which units of a {kind!r} model may be renumbered is not known here; known are "
+            f"{', '.join((*_ENCODERS, 'resnet'))}"
         )
     tensors = model.state_dict()
     if not any(name.startswith("classifier.") for name in tensors):
         raise ValueError(
-            f"{type(model).__name__} gives out its units themselves, so renumbering them would change its answers; give a classifier"
+            f"{type(model).__name__} gives out its units themselves, so renumbering them would "
+            "change its answers; give a classifier"
         )
     found = (_resnet_axes if kind == "resnet" else _encoder_axes)(model)
     strange = [
@@ -112,7 +129,8 @@ def symmetries(
     ]
     if strange:
         raise ValueError(
-            f"it is not known how the units of {strange[:3]} are numbered ({len(strange)} tensors of this {type(model).__name__})"
+            f"it is not known how the units of {strange[:3]} are numbered ({len(strange)} tensors "
+            f"of this {type(model).__name__})"
         )
     return {name: found[name] for name in tensors}
 
@@ -137,7 +155,9 @@ def _head_order(vector, heads: int):
 
 
 def _checked(permutation: dict, model) -> dict:
-    """All groups' index vectors; ValueError names a group that is unknown, no permutation, or that tears heads apart."""
+    """All groups' index vectors; ValueError names a group that is unknown, no permutation, or
+    that tears heads apart.
+    """
     sizes = group_sizes(model)
     if unknown := sorted(permutation.keys() - sizes.keys()):
         raise ValueError(f"the model has no groups {unknown[:3]}; it has {', '.join(sizes)}")
@@ -176,7 +196,10 @@ def permute(
     model,  # a classifier; it is not changed
     permutation: dict,  # group → index vector
 ):
-    """A copy of the model with its units renumbered, which computes the same. ValueError names a group that does not fit."""
+    """A copy of the model with its units renumbered, which computes the same.
+
+    ValueError names a group that does not fit.
+    """
     whole, axes = _checked(permutation, model), symmetries(model)
     twin = copy.deepcopy(model)
     twin.load_state_dict(
@@ -232,7 +255,10 @@ def _assign_heads(query_key, value, heads: int) -> tuple:
         [[_assign(block[a, b]) for b in range(heads)] for a in range(heads)] for block in blocks
     ]
     places = np.arange(width)
-    fits = lambda block, found, a, b: block[a, b][places, found[a][b]].sum()
+
+    def fits(block, found, a, b):
+        return block[a, b][places, found[a][b]].sum()
+
     worth = [
         [[fits(*pair, a, b) for b in range(heads)] for a in range(heads)]
         for pair in zip(blocks, inside)
@@ -256,7 +282,9 @@ class Matching(NamedTuple):
 
     @property
     def moved(self) -> float:
-        """The share of units that changed their place; 0: the order that the target has is already the best that was found."""
+        """The share of units that changed their place; 0: the order that the target has is
+        already the best that was found.
+        """
         places = [vector != torch.arange(len(vector)) for vector in self.permutation.values()]
         return float(torch.cat(places).float().mean())
 
@@ -268,7 +296,8 @@ def _same_architecture(target, reference) -> None:
     heads = [getattr(model.config, "num_attention_heads", None) for model in (target, reference)]
     if heads[0] != heads[1]:
         raise ValueError(
-            f"the target has {heads[0]} attention heads and the reference {heads[1]}; match models of one architecture"
+            f"the target has {heads[0]} attention heads and the reference {heads[1]}; match "
+            "models of one architecture"
         )
 
 
@@ -288,7 +317,10 @@ def match(
     seed: int = 0,  # of the order in which groups are visited
     rounds: int = 100,  # at most
 ) -> Matching:
-    """Weight matching (Ainsworth et al. 2022, algorithm 1). ValueError names tensors by which the models differ."""
+    """Weight matching (Ainsworth et al. 2022, algorithm 1).
+
+    ValueError names tensors by which the models differ.
+    """
     _same_architecture(target, reference)
     axes, heads, generator = (
         symmetries(reference),
@@ -310,15 +342,21 @@ def match(
         ]
         if not any(improved):
             break
-    apart = lambda order: (
-        sum(
-            float(
-                (theirs[name] - _renumbered(ours[name], axes[name], order)).double().square().sum()
+
+    def apart(order):
+        return (
+            sum(
+                float(
+                    (theirs[name] - _renumbered(ours[name], axes[name], order))
+                    .double()
+                    .square()
+                    .sum()
+                )
+                for name in theirs
             )
-            for name in theirs
+            ** 0.5
         )
-        ** 0.5
-    )
+
     unmoved = {group: torch.arange(len(vector)) for group, vector in permutation.items()}
     return Matching(permute(target, permutation), permutation, apart(unmoved), apart(permutation))
 
@@ -326,12 +364,18 @@ def match(
 def _improve(
     groups: tuple, target: dict, reference: dict, axes: dict, permutation: dict, heads: int | None
 ) -> bool:
-    """Set a group (or an attention layer's two) to its best order; whether that was better than the present one."""
+    """Set a group (or an attention layer's two) to its best order; whether that was better than
+    the present one.
+    """
     similar = [_similarity(group, target, reference, axes, permutation) for group in groups]
     found = _assign_heads(*similar, heads) if len(groups) == 2 else (_assign(similar[0]),)
-    worth = lambda vectors: sum(
-        one[np.arange(len(one)), np.asarray(vector)].sum() for one, vector in zip(similar, vectors)
-    )
+
+    def worth(vectors):
+        return sum(
+            one[np.arange(len(one)), np.asarray(vector)].sum()
+            for one, vector in zip(similar, vectors)
+        )
+
     now, scale = (
         worth([permutation[group] for group in groups]),
         sum(np.abs(one).max() * len(one) for one in similar),
@@ -345,7 +389,10 @@ def _improve(
 def barrier(
     values,  # loss or error at evenly spaced points of the line, from one model to the other
 ) -> float:
-    """The largest rise above the straight line between the ends, at least 0. ValueError for fewer than 3 values."""
+    """The largest rise above the straight line between the ends, at least 0.
+
+    ValueError for fewer than 3 values.
+    """
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 1 or len(values) < 3 or not np.isfinite(values).all():
         raise ValueError(

@@ -21,7 +21,8 @@ class Rule(NamedTuple):
     explanation: str  # what it does, in a clause
     formula: Callable  # (old, new, alpha, importance, out) → None; writes into out
     weighs: bool = False  # whether it needs an importance for each weight of the old model
-    elementwise: bool = True  # whether a number depends on those in its own place alone, so that a tensor may be cut
+    # whether a number depends on those in its own place alone, so that a tensor may be cut
+    elementwise: bool = True
 
 
 RULES: dict[str, Rule] = {}  # name → rule
@@ -41,7 +42,10 @@ def rule_of(
     rule: str | Rule | None = None,  # None: fisher with importances, else linear
     importance: dict | None = None,  # name → importances, if there are any
 ) -> Rule:
-    """The rule of a name. ValueError for an unknown one, or where it needs importances and has none."""
+    """The rule of a name.
+
+    ValueError for an unknown one, or where it needs importances and has none.
+    """
     rule = ("linear" if importance is None else "fisher") if rule is None else rule
     if not isinstance(rule, Rule):
         if rule not in RULES:
@@ -49,9 +53,11 @@ def rule_of(
         rule = RULES[rule]
     if rule.weighs != (importance is not None):
         raise ValueError(
-            f"the rule {rule.name!r} weighs by importance: give fisher_diagonal(old, batches) as importance"
+            f"the rule {rule.name!r} weighs by importance: give fisher_diagonal(old, batches) as "
+            "importance"
             if rule.weighs
-            else f"the rule {rule.name!r} takes no importances: leave them out, or choose a rule that weighs, such as 'fisher'"
+            else f"the rule {rule.name!r} takes no importances: leave them out, or choose a "
+            "rule that weighs, such as 'fisher'"
         )
     return rule
 
@@ -115,7 +121,9 @@ class Scratch:
 
 # %% ../../nbs/weights/rules.ipynb #29222c7a
 def _chunks(out: torch.Tensor, piece: Piece, cut: bool) -> Iterator[tuple]:
-    """(out, old, new, importance) in short flat parts; whole where the tensors do not lie in memory row by row."""
+    """(out, old, new, importance) in short flat parts; whole where the tensors do not lie in
+    memory row by row.
+    """
     tensors = (out, piece.old, piece.new, piece.importance)
     present = [tensor for tensor in tensors if tensor is not None]
     if not cut or out.numel() <= CHUNK or not all(one.is_contiguous() for one in present):
@@ -155,7 +163,10 @@ def write_piece(
 def _write_between(
     out: torch.Tensor, piece: Piece, alpha: float, rule: Rule, scratch: Scratch
 ) -> None:
-    """The rule's formula on the whole, or on one short part after another. A buffer has no importance: it goes linearly."""
+    """The rule's formula on the whole, or on one short part after another.
+
+    A buffer has no importance: it goes linearly.
+    """
     rule = LINEAR if rule.weighs and piece.importance is None else rule
     alike = _alike(out, piece)
     if alike and piece.importance is None:

@@ -27,7 +27,9 @@ QUANTISED = (  # types of parameters whose numbers are codes
 
 
 def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """name → parameter or buffer, for everything in the model's state; tied names give the same tensor."""
+    """name → parameter or buffer, for everything in the model's state; tied names give the same
+    tensor.
+    """
     named = dict(model.named_parameters(remove_duplicate=False)) | dict(
         model.named_buffers(remove_duplicate=False)
     )
@@ -50,11 +52,13 @@ def refuse_quantised(
     for name, tensor in named_tensors(model).items():
         if is_coded(tensor) or getattr(model, "is_quantized", False):
             raise ValueError(
-                f"the {side}'s {name!r} is quantised ({tensor.dtype}): load it in float16, bfloat16 or float32 and quantise the result"
+                f"the {side}'s {name!r} is quantised ({tensor.dtype}): load it in float16, "
+                "bfloat16 or float32 and quantise the result"
             )
         if tensor.is_meta:
             raise ValueError(
-                f"the {side}'s {name!r} is on the meta device, without values: load its weights first"
+                f"the {side}'s {name!r} is on the meta device, without values: load its weights "
+                "first"
             )
 
 # %% ../../nbs/weights/tensors.ipynb #310947f0
@@ -83,14 +87,17 @@ def check_tensors(
     old_classes: Sequence[int] | None = None,  # the new index of each old class
     remedy: str = "both must be of one architecture, with the same classes",  # for other shapes
 ) -> None:
-    """ValueError names tensors that are missing, of another shape or type, or of integers that differ."""
+    """ValueError names tensors that are missing, of another shape or type, or of integers that
+    differ.
+    """
     _check_names(old, new, sides)
     other = [name for name in new if old[name].shape != new[name].shape]
     if old_classes is not None:
         _check_rows(old, new, other, old_classes, sides)
     elif other:
         shapes = "; ".join(
-            f"{name!r} has the shape {old[name].shape} in the {sides[0]} and {new[name].shape} in the {sides[1]}"
+            f"{name!r} has the shape {old[name].shape} in the {sides[0]} and {new[name].shape} in "
+            f"the {sides[1]}"
             for name in other[:3]
         )
         raise ValueError(f"{shapes}: {remedy}")
@@ -106,7 +113,8 @@ def _check_names(old: Mapping, new: Mapping, sides: tuple[str, str]) -> None:
     ]
     if alone:
         raise ValueError(
-            f"the {sides[0]} and the {sides[1]} have other tensors ({'; '.join(alone)}): both must be of one architecture"
+            f"the {sides[0]} and the {sides[1]} have other tensors ({'; '.join(alone)}): both "
+            "must be of one architecture"
         )
 
 # %% ../../nbs/weights/tensors.ipynb #aadaabaa
@@ -120,7 +128,8 @@ def _check_rows(
         )
     if len(set(old_classes)) < len(old_classes) or min(old_classes, default=-1) < 0:
         raise ValueError(
-            f"old_classes {tuple(old_classes)[:5]} must name different classes, from 0 on, at least one"
+            f"old_classes {tuple(old_classes)[:5]} must name different classes, from 0 on, at "
+            "least one"
         )
     for name in other:
         before, after = old[name].shape, new[name].shape
@@ -128,23 +137,28 @@ def _check_rows(
         if not fits or max(old_classes) >= after[0]:
             raise ValueError(
                 f"{name!r} has the shape {before} in the {sides[0]} and {after} in the {sides[1]}, "
-                f"which old_classes ({len(old_classes)} classes up to {max(old_classes)}) does not explain"
+                f"which old_classes ({len(old_classes)} classes up to {max(old_classes)}) does not "
+                "explain"
             )
 
 
 def _check_types(
     old: Mapping, new: Mapping, sides: tuple[str, str], same_values: Callable[[str], bool] | None
 ) -> None:
-    """ValueError names a tensor of whole numbers that is fractional in the other model, or that differs."""
+    """ValueError names a tensor of whole numbers that is fractional in the other model, or that
+    differs.
+    """
     for name, tensor in new.items():
         if old[name].floating != tensor.floating:
             raise ValueError(
-                f"{name!r} is {old[name].type} in the {sides[0]} and {tensor.type} in the {sides[1]}: they cannot be interpolated"
+                f"{name!r} is {old[name].type} in the {sides[0]} and {tensor.type} in the "
+                f"{sides[1]}: they cannot be interpolated"
             )
         compared = not tensor.floating and name.rpartition(".")[2] not in COUNTERS
         if compared and same_values is not None and not same_values(name):
             raise ValueError(
-                f"the integer tensor {name!r} differs between the {sides[0]} and the {sides[1]}: there is nothing between two integers; make it the same in both"
+                f"the integer tensor {name!r} differs between the {sides[0]} and the {sides[1]}: "
+                "there is nothing between two integers; make it the same in both"
             )
 
 # %% ../../nbs/weights/tensors.ipynb #108858b1
@@ -159,7 +173,8 @@ def check_models(
         specs_of(new),
         same_values=lambda name: torch.equal(old[name].to(new[name].device), new[name]),
         old_classes=old_classes,
-        remedy="both must be of one architecture; where only classes were added, say with old_classes which new class each old one is",
+        remedy="both must be of one architecture; where only classes were added, say with "
+        "old_classes which new class each old one is",
     )
 
 
@@ -172,7 +187,8 @@ def check_ties(old: Mapping[str, torch.Tensor], new: Mapping[str, torch.Tensor])
             old[other].to(old[name].device), old[name]
         ):
             raise ValueError(
-                f"{other!r} and {name!r} are tied in the new model and differ in the old one: untie them in the new model first"
+                f"{other!r} and {name!r} are tied in the new model and differ in the old one: "
+                "untie them in the new model first"
             )
 
 # %% ../../nbs/weights/tensors.ipynb #890a1089
@@ -207,7 +223,8 @@ def check_classes(
         at = next(differs, min(len(old), len(new)))
         pair = (repr(names[at]) if at < len(names) else "nothing" for names in (old, new))
         raise ValueError(
-            f"old and new model number their classes differently: class {at} is {' and '.join(pair)}; {remedy}"
+            f"old and new model number their classes differently: class {at} is "
+            f"{' and '.join(pair)}; {remedy}"
         )
 
 
@@ -222,7 +239,8 @@ def check_tokenizers(
         entry for entry in old.keys() | new.keys() if old.get(entry) != new.get(entry)
     ):
         raise ValueError(
-            f"the tokenizers differ in {len(other)} entries, such as {other[:3]}: an interpolated model needs one tokenizer"
+            f"the tokenizers differ in {len(other)} entries, such as {other[:3]}: an interpolated "
+            "model needs one tokenizer"
         )
 
 # %% ../../nbs/weights/tensors.ipynb #21bb1cc9

@@ -1,4 +1,6 @@
-"""Archives that may be broken or made to do harm: read by name, up to a limit, and nothing is written."""
+"""Archives that may be broken or made to do harm: read by name, up to a limit, and nothing is
+written.
+"""
 
 import os
 import struct

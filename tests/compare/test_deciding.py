@@ -1,4 +1,6 @@
-"""A rule as a service and over files: the same answers as in one piece, and plain words for what is wrong."""
+"""A rule as a service and over files: the same answers as in one piece, and plain words for what
+is wrong.
+"""
 
 import json
 import subprocess
@@ -9,11 +11,11 @@ import numpy as np
 import pytest
 from two_models import NAMES, models, shuffled
 
+from compatkit.compare.deciding import Rule, decide_file, rule_from_files
 from compatkit.decisions import Calibration, Pool, choose_price, halves, keep_old, pool
 from compatkit.predictions import Predictions, over_classes, softmax
-from compatkit.compare.deciding import Rule, decide_file, rule_from_files
 
-# --- the rule in a service ---------------------------------------------------------------------------------------------
+# --- the rule in a service ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("names", [False, True])
@@ -129,15 +131,18 @@ def test_a_pool_without_old_logits_is_refused():
         ('{"kind": "pool"}', "holds no rule"),
         ('{"kind": "rule"}', "no complete rule"),
         (
-            '{"kind": "rule", "price": -1, "classes": ["a", "b"], "posterior": null, "certificate": null}',
+            '{"kind": "rule", "price": -1, "classes": ["a", "b"], "posterior": null, '
+            '"certificate": null}',
             "at least 0",
         ),
         (
-            '{"kind": "rule", "price": 1, "classes": ["a", "a"], "posterior": null, "certificate": null}',
+            '{"kind": "rule", "price": 1, "classes": ["a", "a"], "posterior": null, '
+            '"certificate": null}',
             "distinct names",
         ),
         (
-            '{"kind": "rule", "price": 1, "classes": [1, 2], "posterior": null, "certificate": null}',
+            '{"kind": "rule", "price": 1, "classes": [1, 2], "posterior": null, "certificate": '
+            "null}",
             "0 to C - 1",
         ),
         (
@@ -145,11 +150,13 @@ def test_a_pool_without_old_logits_is_refused():
             "distinct names",
         ),
         (
-            '{"kind": "rule", "price": "x", "classes": ["a", "b"], "posterior": null, "certificate": null}',
+            '{"kind": "rule", "price": "x", "classes": ["a", "b"], "posterior": null, '
+            '"certificate": null}',
             "could not convert|no complete rule",
         ),
         (
-            '{"kind": "rule", "price": 1, "classes": ["a", "b"], "posterior": {"kind": "magic"}, "certificate": null}',
+            '{"kind": "rule", "price": 1, "classes": ["a", "b"], "posterior": {"kind": "magic"}, '
+            '"certificate": null}',
             "neither a calibration nor a pool",
         ),
     ],
@@ -171,11 +178,14 @@ def test_a_rule_refuses_other_classes_and_repeated_ids():
         rule.apply(old, new.replace(label=None, classes=["pear", "apple", "fig", "quince"]))
     with pytest.raises(ValueError, match="made for the classes"):
         Rule(1, range(5)).apply(*models())
-    twice = lambda side: Predictions(
-        [*side.id, side.id[3]],
-        prediction=[*side.prediction, side.prediction[3]],
-        classes=side.classes,
-    )
+
+    def twice(side):
+        return Predictions(
+            [*side.id, side.id[3]],
+            prediction=[*side.prediction, side.prediction[3]],
+            classes=side.classes,
+        )
+
     with pytest.raises(ValueError, match=r"repeated ids among the old answers: \['e3'\]"):
         rule.apply(twice(old), new)
     with pytest.raises(ValueError, match="repeated ids"):
@@ -187,7 +197,7 @@ def test_a_rule_refuses_other_classes_and_repeated_ids():
         )
 
 
-# --- files -------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
@@ -233,7 +243,8 @@ def test_a_stream_of_a_hundred_thousand_rows(tmp_path):
 
 
 def test_csv_answers_that_look_like_numbers_in_one_piece_only(tmp_path):
-    # the first pieces hold only whole numbers, a name comes late: all are names, as when the file is read at once
+    # the first pieces hold only whole numbers, a name comes late: all are names, as when the file
+    # is read at once
     classes = ["1", "2", "many"]
     ids, answers = [f"i{i:04d}" for i in range(3000)], ["1", "2"] * 1499 + ["many", "1"]
     (tmp_path / "old.csv").write_text(
@@ -448,7 +459,7 @@ def test_nothing_left_to_decide(tmp_path):
     assert not (tmp_path / "out.csv").exists()
 
 
-# --- the command -------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def run(folder, *options):
@@ -598,7 +609,9 @@ def test_files_that_are_not_what_they_say_name_themselves_once(tmp_path, content
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_answers_that_were_never_numbers_in_a_file_are_written_by_name(ending, tmp_path):
-    """Two files of logits by class name and nothing else: a number would be of no use to whoever reads the result."""
+    """Two files of logits by class name and nothing else: a number would be of no use to whoever
+    reads the result.
+    """
     polars = pytest.importorskip("polars")
     old, new = models(names=True)
     for name, side in (("old", old), ("new", new)):

@@ -30,8 +30,18 @@ def test_identities(seed):
 
 def test_every_share_stands_on_its_own_denominator():
     found = measures(FlipCounts(40, 5, 10, 8, 7))
-    assert {name: found[name]["n"] for name in ("nfr", "nfi", "bec", "btc", "accuracy_new", "accuracy_gain", "mcnemar")} == {
-        "nfr": 70, "nfi": 20, "bec": 20, "btc": 45, "accuracy_new": 70, "accuracy_gain": 70, "mcnemar": 15}  # fmt: skip
+    assert {
+        name: found[name]["n"]
+        for name in ("nfr", "nfi", "bec", "btc", "accuracy_new", "accuracy_gain", "mcnemar")
+    } == {
+        "nfr": 70,
+        "nfi": 20,
+        "bec": 20,
+        "btc": 45,
+        "accuracy_new": 70,
+        "accuracy_gain": 70,
+        "mcnemar": 15,
+    }
     for name, part, whole in (("nfi", 5, 20), ("bec", 15, 20), ("btc", 40, 45), ("nfr_mc", 12, 70)):
         assert (found[name]["low"], found[name]["high"]) == clopper_pearson(part, whole)
     assert found["mcnemar"]["value"] == pytest.approx(stats.binomtest(5, 15).pvalue)
@@ -52,7 +62,14 @@ def test_scores():
         }
     )
     assert {name: estimate["n"] for name, estimate in found.items()} == {
-        "mean_old": 4, "mean_new": 4, "pfr": 4, "nfr": 4, "gain": 2, "regression": 1, "mean_difference": 4}  # fmt: skip
+        "mean_old": 4,
+        "mean_new": 4,
+        "pfr": 4,
+        "nfr": 4,
+        "gain": 2,
+        "regression": 1,
+        "mean_difference": 4,
+    }
     assert isnan(found["regression"]["low"]) and isnan(
         found["regression"]["high"]
     )  # one value has no spread
@@ -90,7 +107,7 @@ def test_scores_that_are_missing():
         score_measures([np.nan, 1.0], [1.0, 1.0])
 
 
-# --- classes and slices ----------------------------------------------------------------------------------------------
+# --- classes and slices ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -196,7 +213,7 @@ def test_slices_are_listed_by_evidence_and_not_by_count():
     assert found[0]["where"] == {"kind": "small"} and found[0]["significant"]
 
 
-# --- each version by itself ------------------------------------------------------------------------------------------
+# --- each version by itself -----------------------------------------------------------------------
 
 
 def test_probabilities_are_judged_as_scikit_learn_does():

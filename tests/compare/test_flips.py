@@ -1,4 +1,6 @@
-"""Which answer became which, counted as a naive loop counts, and written so that no spreadsheet runs it."""
+"""Which answer became which, counted as a naive loop counts, and written so that no spreadsheet
+runs it.
+"""
 
 import csv
 import json
@@ -9,7 +11,6 @@ import pytest
 from made_pairs import pair_of, scored_pair
 
 from compatkit.compare.flips import changes, flip_rows, write_rows
-from compatkit.predictions import Predictions
 
 
 def some_pair(n=500):

@@ -1,4 +1,6 @@
-"""Data sets with two columns of answers: saved by the library `datasets` itself, as on the hub, and broken ones."""
+"""Data sets with two columns of answers: saved by the library `datasets` itself, as on the hub,
+and broken ones.
+"""
 
 import json
 

@@ -16,7 +16,9 @@ LOGS = Path(__file__).parent / "inspect_logs"
 
 
 def as_json(path, changes=None):
-    """A log of the tool as the JSON that the tool writes instead, with changes to its samples by id."""
+    """A log of the tool as the JSON that the tool writes instead, with changes to its samples by
+    id.
+    """
     header, samples = (
         json.loads(read_entry(path, name)) for name in ("header.json", "summaries.json")
     )

@@ -6,8 +6,8 @@ import pytest
 
 from compatkit.compare import joins
 from compatkit.compare.joins import by_block, match_rows, picked
-from compatkit.predictions import Predictions
 from compatkit.compare.sources import Source, predictions_source
+from compatkit.predictions import Predictions
 
 
 def source(name, ids):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from compatkit.compare.pair import read_pair
-from compatkit.compare.lm_eval import holds_samples, join_samples, read_samples
 from make_lm_eval_samples import make_all
+
+from compatkit.compare.lm_eval import holds_samples, join_samples, read_samples
+from compatkit.compare.pair import read_pair
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +239,8 @@ def test_old_versions_without_hashes_and_metrics_are_read_with_a_note(tmp_path):
         False
     ]
     assert pair.notes == (
-        "Whether both were asked the same cannot be checked everywhere: `doc_hash`, `target_hash`, `prompt_hash` missing.",
+        "Whether both were asked the same cannot be checked everywhere: `doc_hash`, "
+        "`target_hash`, `prompt_hash` missing.",
     )
 
 

@@ -1,4 +1,6 @@
-"""Two logs become one pair: which samples, what was asked, what has no answer, right or wrong or a score."""
+"""Two logs become one pair: which samples, what was asked, what has no answer, right or wrong or
+a score.
+"""
 
 import numpy as np
 import pytest

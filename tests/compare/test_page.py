@@ -1,4 +1,6 @@
-"""The room `page`: what stands on the page, that nothing in the data can act, and the page itself in a browser."""
+"""The room `page`: what stands on the page, that nothing in the data can act, and the page
+itself in a browser.
+"""
 
 import json
 import re
@@ -26,7 +28,7 @@ from compatkit.compare.page import (
     _percent,
     render,
 )
-from compatkit.metrics import MEASURES, MODEL_MEASURES, SCORE_MEASURES
+from compatkit.metrics import MEASURES, SCORE_MEASURES
 
 ROOT = Path(__file__).resolve().parents[2]
 THIN = "\u202f"
@@ -130,7 +132,9 @@ def summary_of(**parts):
 
 
 def rows_of(n, start=0):
-    """Rows of three quadrants with numbers, repeated answers and a value that is sometimes missing."""
+    """Rows of three quadrants with numbers, repeated answers and a value that is sometimes
+    missing.
+    """
     quadrants, answers = (
         ("negative", "positive", "both wrong, different"),
         ("alarm", "mail", "play"),
@@ -150,7 +154,9 @@ def rows_of(n, start=0):
 
 
 class Reader(HTMLParser):
-    """Tags with their attributes, and the text outside style and script; complains about tags that are closed in the wrong order."""
+    """Tags with their attributes, and the text outside style and script; complains about tags
+    that are closed in the wrong order.
+    """
 
     VOID = {"meta", "input", "br", "col", "link", "img"}
 
@@ -192,7 +198,7 @@ def island(page):
     )
 
 
-# --- what stands on the page --------------------------------------------------------------------------------------------
+# --- what stands on the page ----------------------------------------------------------------------
 
 
 def test_a_whole_summary_fills_every_section():
@@ -216,7 +222,8 @@ def test_a_whole_summary_fills_every_section():
         "first.csv → second.csv",
         "2 examples of the old version",
         "max_nfr",
-        "Of 140 answers that were right, 10 are now wrong; of 60 that were wrong, 30 are now right.",
+        "Of 140 answers that were right, 10 are now wrong; of 60 that were wrong, 30 are now "
+        "right.",
     ):
         assert words in page.text
     for known in [*MEASURES.values(), *SCORE_MEASURES.values()]:
@@ -331,7 +338,10 @@ def test_areas_of_the_quadrants_are_their_shares():
     for counts in generator.integers(0, 1000, (50, 5)).tolist():
         page = render({"overall": {"counts": dict(zip(QUADRANTS, counts))}}, [])
         negative, positive, different, same, right = counts
-        square = r'<rect class="(?:right|negative|positive|both_wrong_different)" x="[\d.]+" y="[\d.]+" width="([\d.]+)"'
+        square = (
+            r'<rect class="(?:right|negative|positive|both_wrong_different)" x="[\d.]+" '
+            r'y="[\d.]+" width="([\d.]+)"'
+        )
         squares = [float(side) for side in re.findall(square, page)]
         shares = np.array([right, negative, positive, different + same]) / sum(counts)
         assert squares == pytest.approx(
@@ -348,7 +358,8 @@ def test_areas_of_the_quadrants_are_their_shares():
 def test_dots_and_whiskers_stand_where_the_numbers_say():
     page = render({"overall": {"nfi": measured(0.25, 0.05), "bec": measured(0.5, 0.1)}}, [])
     drawn = re.findall(
-        r'x1="([\d.]+)%" x2="([\d.]+)%" y1="1.3em" y2="1.3em"/><circle class="point" cx="([\d.]+)%"',
+        r'x1="([\d.]+)%" x2="([\d.]+)%" y1="1.3em" y2="1.3em"/><circle class="point" '
+        r'cx="([\d.]+)%"',
         page,
     )
     assert [[float(place) for place in places] for places in drawn] == [[20, 30, 25], [40, 60, 50]]
@@ -433,7 +444,7 @@ def test_measured_takes_numbers_of_any_kind():
     assert str(Measured.of({"value": "x"})) == str(Measured())
 
 
-# --- the rows -----------------------------------------------------------------------------------------------------------
+# --- the rows -------------------------------------------------------------------------------------
 
 
 def test_the_island_gives_every_value_back():
@@ -518,7 +529,7 @@ def test_rows_that_are_no_dictionaries_are_named(rows):
         render({}, rows)
 
 
-# --- nothing in the data can act ----------------------------------------------------------------------------------------
+# --- nothing in the data can act ------------------------------------------------------------------
 
 HOSTILE = [
     "</script><script>window.harmed = 1</script>",
@@ -589,9 +600,12 @@ def test_text_from_data_adds_no_markup(text):
             "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", island_text(page)
         )
     )
-    kinds = lambda tags: {
-        (tag, *sorted(found)) for tag, found in tags if not {"data-where", "value"} & set(found)
-    }
+
+    def kinds(tags):
+        return {
+            (tag, *sorted(found)) for tag, found in tags if not {"data-where", "value"} & set(found)
+        }
+
     assert kinds(Reader(page).tags) <= kinds(Reader(calm).tags) | {("h2",), ("a", "href")}
     assert not [
         found
@@ -641,18 +655,24 @@ def test_the_page_names_nothing_outside_itself():
 
 
 def test_the_same_input_gives_the_same_page():
-    code = "import sys; sys.path.insert(0, '..'); from test_page import *; sys.stdout.write(render(summary_of(), rows_of(50)))"
-    run = lambda seed: subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT / "tests" / "compare",
-        capture_output=True,
-        check=True,
-        env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
+    code = (
+        "import sys; sys.path.insert(0, '..'); from test_page import *; "
+        "sys.stdout.write(render(summary_of(), rows_of(50)))"
     )
+
+    def run(seed):
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT / "tests" / "compare",
+            capture_output=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
+        )
+
     assert len({run(seed).stdout for seed in "12"}) == 1
 
 
-# --- colours ------------------------------------------------------------------------------------------------------------
+# --- colours --------------------------------------------------------------------------------------
 
 
 def palettes():
@@ -692,12 +712,14 @@ def test_the_palette_is_readable(theme):
         ), drawn
 
 
-# --- in a browser -------------------------------------------------------------------------------------------------------
+# --- in a browser ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def show(browser, tmp_path):
-    """Opens a page from disk; afterwards the browser must have asked for nothing else and complained about nothing."""
+    """Opens a page from disk; afterwards the browser must have asked for nothing else and
+    complained about nothing.
+    """
     opened = []
 
     def open_page(page, **how):
@@ -819,7 +841,8 @@ def test_columns_sort_both_ways_numbers_as_numbers_and_missing_ones_last(show):
     head = ".flips thead button"
     click(browser, "#size", 0)
     browser.execute_script(
-        "const s = document.querySelector('#size'); s.value = '100'; s.dispatchEvent(new Event('change'))"
+        "const s = document.querySelector('#size'); s.value = '100'; s.dispatchEvent(new "
+        "Event('change'))"
     )
     for direction, expected in (("ascending", lengths), ("descending", lengths[::-1])):
         click(browser, head, 5)
@@ -849,7 +872,8 @@ def test_pages_turn_and_stop_at_the_ends(show):
     places = ("1 – 25", "26 – 50", "51 – 60", "51 – 60", "1 – 25", "1 – 25", "51 – 60", "26 – 50")
     assert seen == [f"{place} of 60" for place in places]
     browser.execute_script(
-        "const s = document.querySelector('#size'); s.value = '10'; s.dispatchEvent(new Event('change'))"
+        "const s = document.querySelector('#size'); s.value = '10'; s.dispatchEvent(new "
+        "Event('change'))"
     )
     assert (
         texts(browser, "#place") == ["21 – 30 of 60"] and column(browser, "id")[0] == "example 20"
@@ -862,10 +886,21 @@ def test_everything_can_be_reached_and_worked_with_the_keyboard_alone(show):
     from selenium.webdriver.common.keys import Keys
 
     browser = show(render(summary_of(), rows_of(60)))
-    named = "(e => e.id || e.dataset.page || e.name || (e.closest('th') ? 'head ' : '') + e.textContent)(document.activeElement)"
-    outline = "(e => getComputedStyle(e.type === 'radio' ? e.nextElementSibling : e))(document.activeElement).outline"
-    focused = lambda: ask(browser, named)
-    outlined = lambda: "solid 3px" in ask(browser, outline)
+    named = (
+        "(e => e.id || e.dataset.page || e.name || (e.closest('th') ? 'head ' : '') + "
+        "e.textContent)(document.activeElement)"
+    )
+    outline = (
+        "(e => getComputedStyle(e.type === 'radio' ? e.nextElementSibling : "
+        "e))(document.activeElement).outline"
+    )
+
+    def focused():
+        return ask(browser, named)
+
+    def outlined():
+        return "solid 3px" in ask(browser, outline)
+
     press(browser, Keys.TAB)
     assert focused() == "Skip to the flips" and outlined()
     press(browser, Keys.ENTER)
@@ -896,9 +931,10 @@ def test_everything_can_be_reached_and_worked_with_the_keyboard_alone(show):
         "last",
         "size",
     ]
-    back_to = lambda name: next(
-        name for _ in range(20) if press_back(browser) is None and focused() == name
-    )
+
+    def back_to(name):
+        return next(name for _ in range(20) if press_back(browser) is None and focused() == name)
+
     back_to("next")
     press(browser, Keys.ENTER)
     assert texts(browser, "#place") == ["26 – 50 of 60"] and focused() == "next"
@@ -944,10 +980,15 @@ def test_long_lists_of_classes_open_on_demand(show):
         for number in range(30)
     }
     browser = show(render({"classes": classes}, []))
-    visible = lambda: ask(browser, "all('#classes tbody tr').filter(e => e.offsetHeight).length")
-    button = lambda: ask(
-        browser, "(e => [e.textContent, e.getAttribute('aria-expanded')])(one('.show-all'))"
-    )
+
+    def visible():
+        return ask(browser, "all('#classes tbody tr').filter(e => e.offsetHeight).length")
+
+    def button():
+        return ask(
+            browser, "(e => [e.textContent, e.getAttribute('aria-expanded')])(one('.show-all'))"
+        )
+
     assert visible() == 20 and button() == ["Show all 30", "false"]
     click(browser, ".show-all")
     assert visible() == 30 and button() == ["Show the first 20 only", "true"]
@@ -981,7 +1022,7 @@ def test_differing_words_are_marked_and_no_word_is_lost(show):
         browser,
         """all('.flips tbody tr').map(row => ['old text', 'new text'].map(name => {
         const cell = row.querySelector(`td[data-name="${name}"]`);
-        return [cell.textContent, [...cell.querySelectorAll('ins, del')].map(e => [e.localName, e.textContent])] }))""",
+        return [cell.textContent, [...cell.querySelectorAll('ins, del')].map(e => [e.localName, e.textContent])] }))""",  # noqa: E501
     )
     assert [(before, after) for (before, _), (after, _) in rows] == pairs
     assert rows[0] == [
@@ -1113,7 +1154,10 @@ def listener():
 def test_even_markup_that_slipped_through_would_stay_dead(browser, tmp_path, listener, guarded):
     # without the policy the same markup acts: the test would notice a policy that does nothing
     address, asked = listener
-    slipped = f'<img src="{address}x.png" onerror="window.harmed = 1"><style>body {{ color: #ff0000 !important }}</style>'
+    slipped = (
+        f'<img src="{address}x.png" onerror="window.harmed = 1"><style>body {{ color: #ff0000 '
+        "!important }</style>"
+    )
     slipped += "<script>window.harmed = 1</script>"
     page = render({}, []).replace("<main>", f"<main>{slipped}")
     path = tmp_path / "page.html"
@@ -1205,7 +1249,10 @@ def test_no_page_is_wider_than_its_screen(show, width):
     assert (
         browser.execute_script("return document.querySelector('.flips tbody').offsetHeight") > 500
     )
-    beyond = "e => !e.closest('.scroll, .skip, .unseen') && e.getBoundingClientRect().right > innerWidth + 1"
+    beyond = (
+        "e => !e.closest('.scroll, .skip, .unseen') && e.getBoundingClientRect().right > "
+        "innerWidth + 1"
+    )
     assert ask(browser, f"all('body *').filter({beyond}).map(e => e.outerHTML.slice(0, 80))") == []
     if width == 360:  # there tables become cards, so that nothing has to be pushed sideways
         assert ask(browser, "all('.scroll').every(e => e.scrollWidth <= e.clientWidth)")
@@ -1216,7 +1263,8 @@ def test_what_scrolls_sideways_can_be_reached(show):
     browser = show(render({}, rows))
     reach = ask(
         browser,
-        "(e => [e.scrollWidth > e.clientWidth, e.tabIndex, e.getAttribute('aria-label')])(one('#flips .scroll'))",
+        "(e => [e.scrollWidth > e.clientWidth, e.tabIndex, "
+        "e.getAttribute('aria-label')])(one('#flips .scroll'))",
     )
     assert reach == [True, 0, "The flips"]
 
@@ -1265,7 +1313,7 @@ def test_a_hundred_thousand_rows_can_be_used(show):
     browser.execute_async_script(
         """const [words, done] = arguments, field = document.querySelector('#search');
         new MutationObserver(() => done()).observe(document.querySelector('#hits'), { childList: true });
-        field.value = words; field.dispatchEvent(new Event('input'))""",
+        field.value = words; field.dispatchEvent(new Event('input'))""",  # noqa: E501
         "R1234",
     )
     assert hits(browser) == "6 of 100,000 rows"

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from compatkit.compare.pair import Pair, read_columns, read_pair
+from compatkit.compare.sources import Source
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions, align
-from compatkit.compare.sources import Source
 
 ENDINGS = [".parquet", ".csv", ".jsonl"]
 GOOD = "id,label,prediction\na,1,1\nb,0,1\nc,1,0\n"
@@ -59,7 +59,10 @@ def test_each_row_finds_its_own(tmp_path, ending, seed):
         [["näh", "yes, sir", 'no "way"'], [0, 1, 17]][seed % 2],
     )
     ids = [f"ex {i} 猫" for i in range(count)] if seed < 2 else list(range(count))
-    pick = lambda: [answers[i] for i in generator.integers(0, 3, count)]
+
+    def pick():
+        return [answers[i] for i in generator.integers(0, 3, count)]
+
     label, old, new = pick(), pick(), pick()
     rows = [
         [
@@ -125,7 +128,10 @@ def test_order_of_rows_changes_nothing(tmp_path):
         )
     )
     assert counted(straight) == counted(turned)
-    by_id = lambda pair: sorted(pair.shown(range(100)), key=lambda row: row["id"])
+
+    def by_id(pair):
+        return sorted(pair.shown(range(100)), key=lambda row: row["id"])
+
     assert by_id(straight) == by_id(turned)
 
 
@@ -134,14 +140,17 @@ def test_order_of_rows_changes_nothing(tmp_path):
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_missing_examples_are_named_or_dropped_and_counted(tmp_path, ending):
-    row = lambda i: {"id": f"x{i}", "label": i % 2, "prediction": i % 3, "note": f"n{i}"}
+    def row(i):
+        return {"id": f"x{i}", "label": i % 2, "prediction": i % 3, "note": f"n{i}"}
+
     old, new = (
         saved(tmp_path / f"old{ending}", [row(i) for i in range(8)]),
         saved(tmp_path / f"new{ending}", [row(i) for i in range(11, 2, -1)]),
     )
     with pytest.raises(
         ValueError,
-        match="ids 'x0', 'x1', 'x2' only in old.*; 'x.*', 'x.*', 'x.*' and 1 more only in new.*on_missing=.*the 5 that both",
+        match="ids 'x0', 'x1', 'x2' only in old.*; 'x.*', 'x.*', 'x.*' and 1 more only in "
+        "new.*on_missing=.*the 5 that both",
     ):
         read_pair(old, new)
     pair = read_pair(old, new, on_missing="drop")
@@ -198,7 +207,8 @@ def test_csv_files_are_decided_together_and_typed_files_never_mixed(tmp_path):
     for pair in ((old, parquet), (parquet, old)):
         with pytest.raises(
             ValueError,
-            match="holds numbers .0, 1. and .* holds text .'0', '1'., so no two would ever be equal",
+            match="holds numbers .0, 1. and .* holds text .'0', '1'., so no two would ever be "
+            "equal",
         ):
             read_pair(*pair)
 
@@ -305,7 +315,8 @@ BAD = [
     (
         dict(new_csv=GOOD.replace("label", "labels"), old_csv=GOOD.replace("label", "labels")),
         {},
-        "nothing to compare: needed .*old.csv: found: id, labels, prediction; did you mean 'labels'",
+        "nothing to compare: needed .*old.csv: found: id, labels, prediction; did you mean "
+        "'labels'",
     ),
     (dict(new_csv="id,text\na,x\nb,x\nc,y\n"), {}, "nothing to compare"),
     (
@@ -529,8 +540,13 @@ def test_headings(tmp_path):
     for folder in ("v1", "v2", "deep/v1"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "preds.csv").write_text(GOOD)
-    path = lambda folder: tmp_path / folder / "preds.csv"
-    names = lambda *paths: (lambda pair: (pair.old_name, pair.new_name))(read_pair(*paths))
+
+    def path(folder):
+        return tmp_path / folder / "preds.csv"
+
+    def names(*paths):
+        return (lambda pair: (pair.old_name, pair.new_name))(read_pair(*paths))
+
     assert names(path("v1"), path("v2")) == ("v1/preds", "v2/preds")
     assert names(path("deep/v1"), path("v1"))[0] == "deep/v1/preds"
     assert names(path("v1"), path("v1")) == ("preds (old)", "preds (new)")
@@ -622,7 +638,10 @@ def test_repeated_ids_in_one_file_are_refused(tmp_path):
 
 def test_importing_needs_no_heavy_library():
     heavy = "('torch', 'scipy', 'pandas', 'pyarrow', 'polars', 'transformers')"
-    code = f"import sys, compatkit.compare.pair; print([name for name in {heavy} if name in sys.modules])"
+    code = (
+        f"import sys, compatkit.compare.pair; print([name for name in {heavy} if name in "
+        "sys.modules])"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -643,7 +662,8 @@ def test_numbers_for_answers_and_names_for_labels_are_refused_in_csv_files_too(t
     (tmp_path / "new.csv").write_text("id,prediction\na,0\nb,1\n")
     with pytest.raises(
         ValueError,
-        match="`prediction` of new.csv holds numbers .*`label` of old.csv holds text .*no two would ever be equal",
+        match="`prediction` of new.csv holds numbers .*`label` of old.csv holds text .*no two "
+        "would ever be equal",
     ):
         read_pair(tmp_path / "old.csv", tmp_path / "new.csv")
     (tmp_path / "new.csv").write_text(

@@ -5,9 +5,23 @@ import pytest
 from compatkit.compare.policy import LIMITS, Policy, Rule, share
 
 
-@pytest.mark.parametrize("text, fraction", [
-    ("1%", 0.01), ("1 %", 0.01), (" 1.5% ", 0.015), (".01", 0.01), ("1e-3", 0.001), (0.25, 0.25), (0, 0), ("0", 0), ("-0.5%", -0.005), ("100%", 1),
-    ("+2%", 0.02), (-0.99, -0.99)])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, fraction",
+    [
+        ("1%", 0.01),
+        ("1 %", 0.01),
+        (" 1.5% ", 0.015),
+        (".01", 0.01),
+        ("1e-3", 0.001),
+        (0.25, 0.25),
+        (0, 0),
+        ("0", 0),
+        ("-0.5%", -0.005),
+        ("100%", 1),
+        ("+2%", 0.02),
+        (-0.99, -0.99),
+    ],
+)
 def test_shares(text, fraction):
     assert share(text) == fraction
 
@@ -78,27 +92,30 @@ def test_every_limit_can_be_set_for_all_and_for_slices(name):
     assert [rule.limits for rule in policy.rules] == [{name: 0.5}, {name: 0.25}, {name: 0.125}]
 
 
-@pytest.mark.parametrize("table, message", [
-    ({"max_nfr": "-1%"}, "max_nfr = -1% is negative"),
-    ({"max_nfr": 0}, "can never hold.*write max_nfr_observed = 0"),
-    ({"max_nrf": 0.1}, "the policy knows no 'max_nrf': did you mean 'max_nfr'"),
-    ({"min_mean_difference": "1%"}, "plain number in the unit of the scores"),
-    ({"min_mean_difference": True}, "plain number"),
-    ({"slice": {"max_nfr": 0.1}}, "double brackets"),
-    ({"slice": [3]}, "must be a table, not 3"),
-    ({"slice": [{"max_nfr": 0.1}]}, "needs either where"),
-    ({"slice": [{"where": {"a": "b"}, "each": ["a"], "max_nfr": 0.1}]}, "needs either where"),
-    ({"slice": [{"where": "a", "max_nfr": 0.1}]}, "where = 'a' must be a table"),
-    ({"slice": [{"where": {}, "max_nfr": 0.1}]}, "must be a table"),
-    ({"slice": [{"each": [], "max_nfr": 0.1}]}, "must name columns"),
-    ({"slice": [{"each": 3, "max_nfr": 0.1}]}, "must name columns"),
-    ({"slice": [{"each": "a", "min_examples": 0, "max_nfr": 0.1}]}, "at least 1"),
-    ({"slice": [{"each": "a", "min_examples": True, "max_nfr": 0.1}]}, "whole number"),
-    ({"slice": [{"where": {"a": "b"}, "min_examples": 5, "max_nfr": 0.1}]}, "goes with each"),
-    ({"slice": [{"where": {"a": "b"}}]}, "sets no limit"),
-    ({"slice": [{"where": {"a": "b"}, "max_nfr": 2}]}, "could mean 2 % or 200 %"),
-    ({"slice": [{"whree": {"a": "b"}, "max_nfr": 0.1}]}, "did you mean 'where'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "table, message",
+    [
+        ({"max_nfr": "-1%"}, "max_nfr = -1% is negative"),
+        ({"max_nfr": 0}, "can never hold.*write max_nfr_observed = 0"),
+        ({"max_nrf": 0.1}, "the policy knows no 'max_nrf': did you mean 'max_nfr'"),
+        ({"min_mean_difference": "1%"}, "plain number in the unit of the scores"),
+        ({"min_mean_difference": True}, "plain number"),
+        ({"slice": {"max_nfr": 0.1}}, "double brackets"),
+        ({"slice": [3]}, "must be a table, not 3"),
+        ({"slice": [{"max_nfr": 0.1}]}, "needs either where"),
+        ({"slice": [{"where": {"a": "b"}, "each": ["a"], "max_nfr": 0.1}]}, "needs either where"),
+        ({"slice": [{"where": "a", "max_nfr": 0.1}]}, "where = 'a' must be a table"),
+        ({"slice": [{"where": {}, "max_nfr": 0.1}]}, "must be a table"),
+        ({"slice": [{"each": [], "max_nfr": 0.1}]}, "must name columns"),
+        ({"slice": [{"each": 3, "max_nfr": 0.1}]}, "must name columns"),
+        ({"slice": [{"each": "a", "min_examples": 0, "max_nfr": 0.1}]}, "at least 1"),
+        ({"slice": [{"each": "a", "min_examples": True, "max_nfr": 0.1}]}, "whole number"),
+        ({"slice": [{"where": {"a": "b"}, "min_examples": 5, "max_nfr": 0.1}]}, "goes with each"),
+        ({"slice": [{"where": {"a": "b"}}]}, "sets no limit"),
+        ({"slice": [{"where": {"a": "b"}, "max_nfr": 2}]}, "could mean 2 % or 200 %"),
+        ({"slice": [{"whree": {"a": "b"}, "max_nfr": 0.1}]}, "did you mean 'where'"),
+    ],
+)
 def test_what_cannot_be_meant(table, message):
     with pytest.raises(ValueError, match=message):
         Policy.of(table)
@@ -107,17 +124,28 @@ def test_what_cannot_be_meant(table, message):
 def test_load(tmp_path):
     path = tmp_path / "policy.toml"
     path.write_text(
-        'max_nfr = "1%"\n[[slice]]\nwhere = {intent = "x", length = 3}\nmax_nfr = "2%"\n[[slice]]\neach = "intent"\nmin_examples = 9\nmax_nfr = .5'
+        'max_nfr = "1%"\n[[slice]]\nwhere = {intent = "x", length = 3}\nmax_nfr = '
+        '"2%"\n[[slice]]\neach = "intent"\nmin_examples = 9\nmax_nfr = .5'
     )
     with pytest.raises(ValueError, match="policy.toml: "):  # TOML wants 0.5
         Policy.load(path)
     path.write_text(path.read_text().replace("= .5", "= 0.5"), encoding="utf-8-sig")
     assert Policy.load(path, max_nfr="5%").rules == (
-        Rule({"max_nfr": 0.05}), Rule({"max_nfr": 0.02}, {"intent": "x", "length": 3}), Rule({"max_nfr": 0.5}, None, ("intent",), 9))  # fmt: skip
+        Rule({"max_nfr": 0.05}),
+        Rule({"max_nfr": 0.02}, {"intent": "x", "length": 3}),
+        Rule({"max_nfr": 0.5}, None, ("intent",), 9),
+    )
 
 
-@pytest.mark.parametrize("content, message", [
-    (b"max_nfr = 1%", "policy.toml: "), (b"\xff\xfe", "policy.toml: "), (b"", "sets no condition"), (b"max_nfr = 1", "policy.toml: max_nfr = 1 could mean")])  # fmt: skip
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"max_nfr = 1%", "policy.toml: "),
+        (b"\xff\xfe", "policy.toml: "),
+        (b"", "sets no condition"),
+        (b"max_nfr = 1", "policy.toml: max_nfr = 1 could mean"),
+    ],
+)
 def test_bad_files_are_named(tmp_path, content, message):
     path = tmp_path / "policy.toml"
     path.write_bytes(content)

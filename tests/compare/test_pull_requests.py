@@ -1,4 +1,6 @@
-"""Where a team meets a comparison: comment, annotations, JUnit XML, baseline, a line in a test, the action."""
+"""Where a team meets a comparison: comment, annotations, JUnit XML, baseline, a line in a test,
+the action.
+"""
 
 import json
 import os
@@ -154,7 +156,9 @@ def test_blessing_replaces_nothing_that_was_not_blessed(pair, tmp_path):
 
 
 def test_the_command(pair, tmp_path):
-    run = lambda *arguments: CliRunner().invoke(app, [*map(str, arguments)])
+    def run(*arguments):
+        return CliRunner().invoke(app, [*map(str, arguments)])
+
     done = run(
         "compare",
         *pair,
@@ -173,7 +177,7 @@ def test_the_command(pair, tmp_path):
     assert "changed since" in str(run("compare", tmp_path / "b.parquet", pair[1]).exception)
 
 
-# --- the action ------------------------------------------------------------------------------------------------
+# --- the action -----------------------------------------------------------------------------------
 
 
 def test_no_input_reaches_a_script_but_through_the_environment():

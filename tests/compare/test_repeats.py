@@ -1,4 +1,6 @@
-"""Several answers to each example: the example is the unit, and noise is told from what an update did."""
+"""Several answers to each example: the example is the unit, and noise is told from what an
+update did.
+"""
 
 import numpy as np
 import polars as pl

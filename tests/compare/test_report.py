@@ -1,4 +1,6 @@
-"""A comparison takes what people have, shows itself in every way, and says the same whatever the order of its examples."""
+"""A comparison takes what people have, shows itself in every way, and says the same whatever the
+order of its examples.
+"""
 
 import csv
 import json
@@ -10,12 +12,12 @@ from math import nan
 import numpy as np
 import pytest
 
-from compatkit.compare.verdict import VERDICTS
 from compatkit.compare.pair import Pair
-from compatkit.metrics import FlipCounts
 from compatkit.compare.policy import Policy
-from compatkit.predictions import Predictions
 from compatkit.compare.report import EXIT_STATUS, Comparison, compare, compare_versions
+from compatkit.compare.verdict import VERDICTS
+from compatkit.metrics import FlipCounts
+from compatkit.predictions import Predictions
 
 HOSTILE = "</script>\x1b[31m|@you\n`*_[x](http://y.z)\u202e<img src=x>"
 
@@ -23,9 +25,10 @@ HOSTILE = "</script>\x1b[31m|@you\n`*_[x](http://y.z)\u202e<img src=x>"
 def sides(seed=0, n=300, answers=("ab", "cd", "ef"), **columns):
     draw = np.random.default_rng(seed)
     names, label = np.array(answers), draw.integers(0, len(answers), n)
-    answer = lambda share: names[
-        np.where(draw.random(n) < share, label, draw.integers(0, len(answers), n))
-    ]
+
+    def answer(share):
+        return names[np.where(draw.random(n) < share, label, draw.integers(0, len(answers), n))]
+
     extra = {"kind": draw.choice(["x", "y"], n), "length": draw.integers(0, 90, n)} | columns
     ids = [f"e{i}" for i in range(n)]
     return Predictions(ids, names[label], answer(0.7), columns=extra), Predictions(
@@ -42,18 +45,21 @@ def scored(n=200, seed=0):
     ]
 
 
-# --- what goes in ----------------------------------------------------------------------------------------------------
+# --- what goes in ---------------------------------------------------------------------------------
 
 
 def test_predictions_pairs_paths_and_frames_say_the_same(tmp_path):
     pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
     old, new = sides()
-    table = lambda side: {
-        "id": side.id,
-        "label": side.label,
-        "prediction": side.prediction,
-        **side.columns,
-    }
+
+    def table(side):
+        return {
+            "id": side.id,
+            "label": side.label,
+            "prediction": side.prediction,
+            **side.columns,
+        }
+
     expected = compare(old, new, ["kind"]).to_dict()
     assert compare(Pair.of(old, new), slices=["kind"]).to_dict() == expected
     assert compare(pd.DataFrame(table(old)), pd.DataFrame(table(new)), "kind").to_dict() == expected
@@ -98,10 +104,17 @@ def test_columns_under_other_names(tmp_path):
         compare(*sides(), rename={"truth": "label"})
 
 
-@pytest.mark.parametrize("given, message", [
-    ((lambda old, new: (old, None)), "compare needs two versions"), ((lambda old, new: (old, 3)), "new must be a path, Predictions or a data frame, not int"),
-    ((lambda old, new: (Pair.of(old, new), new)), "holds both versions already"), ((lambda old, new: (old, new.select(new.id[5:]))), "e0"),
-    ((lambda old, new: (old, "no.csv")), "no.csv"), ((lambda old, new: (old, new.replace(label=new.label[::-1]))), "label")])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ((lambda old, new: (old, None)), "compare needs two versions"),
+        ((lambda old, new: (old, 3)), "new must be a path, Predictions or a data frame, not int"),
+        ((lambda old, new: (Pair.of(old, new), new)), "holds both versions already"),
+        ((lambda old, new: (old, new.select(new.id[5:]))), "e0"),
+        ((lambda old, new: (old, "no.csv")), "no.csv"),
+        ((lambda old, new: (old, new.replace(label=new.label[::-1]))), "label"),
+    ],
+)
 def test_what_cannot_be_compared(given, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         compare(*given(*sides()))
@@ -137,7 +150,7 @@ def test_policies_of_every_kind(tmp_path):
     assert EXIT_STATUS == {None: 0, "holds": 0, "failed": 1, "too little data": 3}
 
 
-# --- what comes out --------------------------------------------------------------------------------------------------
+# --- what comes out -------------------------------------------------------------------------------
 
 
 def test_the_numbers_are_those_of_metrics():
@@ -168,8 +181,11 @@ def test_flips_hold_exactly_what_changed():
     old, new = sides()
     flips = compare(old, new).flips()
     right_old, right_new = old.correct, new.correct
-    for quadrant, which in (("negative", right_old & ~right_new), ("positive", ~right_old & right_new),
-                            ("both wrong, different", ~right_old & ~right_new & (old.prediction != new.prediction))):  # fmt: skip
+    for quadrant, which in (
+        ("negative", right_old & ~right_new),
+        ("positive", ~right_old & right_new),
+        ("both wrong, different", ~right_old & ~right_new & (old.prediction != new.prediction)),
+    ):
         inside = flips[flips.quadrant == quadrant]
         assert inside.id.tolist() == sorted(old.id[which])
         place = [int(identity[1:]) for identity in inside.id]
@@ -345,9 +361,10 @@ def test_flips_of_several_tasks_are_those_that_count():
     ]
     scores = np.array([[nan] * 4 + [0.5, 0.5], [nan] * 4 + [0.4, 0.6]])
     task = np.array(["t (acc)"] * 2 + ["t (acc_norm)"] * 2 + ["s (bleu)"] * 2, dtype=object)
-    name = lambda positions: [
-        {"id": f"e{position}", "task": task[position]} for position in positions
-    ]
+
+    def name(positions):
+        return [{"id": f"e{position}", "task": task[position]} for position in positions]
+
     pair = Pair("a", "b", ("x", "y"), *codes, *scores, task=task, details=name)
     found = compare(pair)
     assert [(row["id"], row["quadrant"]) for row in found.flips().to_dict("records")] == [
@@ -358,7 +375,7 @@ def test_flips_of_several_tasks_are_those_that_count():
     assert "\nTasks\n" in str(found)
 
 
-# --- many versions ---------------------------------------------------------------------------------------------------
+# --- many versions --------------------------------------------------------------------------------
 
 
 def test_versions_against_pairs():
@@ -411,8 +428,23 @@ def test_versions_in_other_orders_and_with_missing_examples():
 def test_folders_of_samples(tmp_path):
     for name, right in (("v1", [1, 1, 0]), ("v2", [1, 0, 0]), ("v3", [1, 1, 1])):
         (tmp_path / name).mkdir()
-        lines = [{"doc_id": i, "doc": {}, "target": "4", "arguments": {}, "resps": [["4"]], "filtered_resps": [str(4 * value)], "filter": "none", "metrics": ["exact_match"],
-                  "doc_hash": "d", "prompt_hash": "p", "target_hash": "t", "exact_match": float(value)} for i, value in enumerate(right)]  # fmt: skip
+        lines = [
+            {
+                "doc_id": i,
+                "doc": {},
+                "target": "4",
+                "arguments": {},
+                "resps": [["4"]],
+                "filtered_resps": [str(4 * value)],
+                "filter": "none",
+                "metrics": ["exact_match"],
+                "doc_hash": "d",
+                "prompt_hash": "p",
+                "target_hash": "t",
+                "exact_match": float(value),
+            }
+            for i, value in enumerate(right)
+        ]
         (tmp_path / name / "samples_sums_2026-01-01T00-00-00.jsonl").write_text(
             "\n".join(map(json.dumps, lines))
         )
@@ -448,8 +480,14 @@ def test_versions_of_scores():
     }
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda old, new: [old], "1 version: a comparison needs at least two"), (lambda old, new: [], "0 versions"), (lambda old, new: [old, 3], "must be a path")])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda old, new: [old], "1 version: a comparison needs at least two"),
+        (lambda old, new: [], "0 versions"),
+        (lambda old, new: [old, 3], "must be a path"),
+    ],
+)
 def test_versions_that_cannot_be_compared(make, message):
     with pytest.raises(ValueError, match=message):
         compare_versions(make(*sides()))
@@ -457,7 +495,7 @@ def test_versions_that_cannot_be_compared(make, message):
         compare_versions(list(sides()), names=["a", "b", "c"])
 
 
-# --- light -----------------------------------------------------------------------------------------------------------
+# --- light ----------------------------------------------------------------------------------------
 
 
 def test_nothing_heavy_is_loaded_to_compare(tmp_path):
@@ -465,8 +503,14 @@ def test_nothing_heavy_is_loaded_to_compare(tmp_path):
     paths = [
         str(side.save(tmp_path / f"{name}.csv")) for name, side in (("old", old), ("new", new))
     ]
-    heavy = "[name for name in ('torch', 'pandas', 'matplotlib', 'sklearn', 'scipy.stats', 'scipy.optimize', 'jinja2') if name in sys.modules]"
-    code = f"import sys; from compatkit.compare.report import compare; print(str(compare({paths[0]!r}, {paths[1]!r}, ['kind']))[:0], {heavy})"
+    heavy = (
+        "[name for name in ('torch', 'pandas', 'matplotlib', 'sklearn', 'scipy.stats', "
+        "'scipy.optimize', 'jinja2') if name in sys.modules]"
+    )
+    code = (
+        "import sys; from compatkit.compare.report import compare; "
+        f"print(str(compare({paths[0]!r}, {paths[1]!r}, ['kind']))[:0], {heavy})"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
 

@@ -68,11 +68,15 @@ def test_sizes_in_words():
     assert about(3) == "about 10 examples" and about(99) == "about 99 examples"
 
 
-@pytest.mark.parametrize("counts, rates", [
-    ((960, 5, 30, 5), (0.005, 0.03)),  # better, NFR half the tolerance
-    ((480, 1, 1, 18), (0.002, 0.002)),  # equal, NFR a fifth of the tolerance
-    ((920, 35, 35, 10), (0.035, 0.035)),  # NFR is beyond the tolerance, but one sample in two would not show it
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "counts, rates",
+    [
+        ((960, 5, 30, 5), (0.005, 0.03)),  # better, NFR half the tolerance
+        ((480, 1, 1, 18), (0.002, 0.002)),  # equal, NFR a fifth of the tolerance
+        # NFR is beyond the tolerance, but one sample in two would not show it
+        ((920, 35, 35, 10), (0.035, 0.035)),
+    ],
+)
 def test_the_size_in_the_sentence_is_one_at_which_the_verdict_comes_out(counts, rates):
     word, reason = verdict(measures(FlipCounts(*counts, 0)), 0.03 if counts[1] == 35 else 0.01)
     assert word == "too little data" and "with a probability of 80 %" in reason

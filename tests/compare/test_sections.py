@@ -1,4 +1,6 @@
-"""One list of measures: what is added there stands in text, notebook, Markdown, JSON and on the page."""
+"""One list of measures: what is added there stands in text, notebook, Markdown, JSON and on the
+page.
+"""
 
 import json
 

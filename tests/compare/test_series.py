@@ -1,4 +1,6 @@
-"""The matrix over all updates: against pairs one by one, on what all versions share, and as a picture that can be read."""
+"""The matrix over all updates: against pairs one by one, on what all versions share, and as a
+picture that can be read.
+"""
 
 import json
 import re
@@ -8,9 +10,9 @@ import numpy as np
 import pytest
 
 from compatkit.compare.pair import Pair
+from compatkit.compare.series import Versions, _shade, _shared, all_pairs, versions_of
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
-from compatkit.compare.series import Versions, _shade, _shared, all_pairs, versions_of
 
 HOSTILE = "</script>\x1b[31m|@you\n`*_[x](http://y.z)\u202e<img src=x>"
 

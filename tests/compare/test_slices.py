@@ -1,4 +1,6 @@
-"""Levels keep every example, counts add up, the test is the textbook's, and false discoveries stay rare."""
+"""Levels keep every example, counts add up, the test is the textbook's, and false discoveries
+stay rare.
+"""
 
 import itertools
 from types import SimpleNamespace
@@ -48,7 +50,7 @@ def pair_of(
     )
 
 
-# --- levels ---------------------------------------------------------------------------------------------------------
+# --- levels ---------------------------------------------------------------------------------------
 
 
 def as_words(values):
@@ -85,8 +87,15 @@ def test_names_of_parts_differ_however_close_the_numbers():
     assert len(set(levels(np.array([1 / 3, 1 / 3 + 1e-16 * 2])).names)) == 2
 
 
-@pytest.mark.parametrize("values, missing", [
-    (np.array([1.0, np.nan, 2.0]), 1), (np.array(["a", None, "b"], dtype=object), 1), (np.array(["a", np.nan], dtype=object), 1), (np.array([np.nan] * 3), 3)])  # fmt: skip
+@pytest.mark.parametrize(
+    "values, missing",
+    [
+        (np.array([1.0, np.nan, 2.0]), 1),
+        (np.array(["a", None, "b"], dtype=object), 1),
+        (np.array(["a", np.nan], dtype=object), 1),
+        (np.array([np.nan] * 3), 3),
+    ],
+)
 def test_missing_values_are_a_level(values, missing):
     found = levels(values)
     assert found.names[-1] == "(missing)" and (found.codes == len(found.names) - 1).sum() == missing
@@ -150,11 +159,13 @@ def test_a_further_column_wins_over_the_reserved_name():
     ).names == ["mine"]
 
 
-# --- several metrics of one task -----------------------------------------------------------------------------------
+# --- several metrics of one task ------------------------------------------------------------------
 
 
 def harness(tasks, label, old, new, scores=None, **columns):
-    """A pair as files of the harness give it: a code of -1, or a score of nan, where there is none."""
+    """A pair as files of the harness give it: a code of -1, or a score of nan, where there is
+    none.
+    """
     codes = (
         [np.array(side, dtype=np.int32) for side in (label, old, new)]
         if label is not None
@@ -191,8 +202,13 @@ def test_each_example_counts_once():
 
 def test_one_metric_of_each_kind():
     nan = np.nan
-    pair = harness(["q (f1)", "q (f1)", "q (em)", "q (em)", "s (rouge, none)"], [-1, -1, 0, 1, -1], [-1, -1, 0, 1, -1], [-1, -1, 1, 1, -1],
-                   [[0.1, 0.2, nan, nan, 0.3], [0.2, 0.1, nan, nan, 0.3]])  # fmt: skip
+    pair = harness(
+        ["q (f1)", "q (f1)", "q (em)", "q (em)", "s (rouge, none)"],
+        [-1, -1, 0, 1, -1],
+        [-1, -1, 0, 1, -1],
+        [-1, -1, 1, 1, -1],
+        [[0.1, 0.2, nan, nan, 0.3], [0.2, 0.1, nan, nan, 0.3]],
+    )
     assert (
         once(pair).rows.all() and once(pair).examples == 3
     )  # two questions, judged twice, and a summary
@@ -215,7 +231,7 @@ def test_pairs_without_tasks_are_left_alone():
     assert judged(scores) is scores and once(scores).examples == 2
 
 
-# --- counting -------------------------------------------------------------------------------------------------------
+# --- counting -------------------------------------------------------------------------------------
 
 
 def test_flips_of_answers_and_of_scores():
@@ -255,7 +271,8 @@ def test_cells_against_a_loop(seed):
 
 
 def test_many_levels_that_hardly_occur():
-    # 3,000 x 3,000 combinations, of which 3,000 occur: no table of nine millions is needed to be right
+    # 3,000 x 3,000 combinations, of which 3,000 occur: no table of nine millions is needed to be
+    # right
     codes = np.arange(3000)
     column = Levels(codes, list(map(str, codes)))
     found = cells(Flips(np.array([5]), np.array([7])), {"a": column, "b": column})
@@ -267,7 +284,8 @@ def test_too_many_slices_are_refused():
     column = Levels(np.arange(MOST_SLICES + 1), list(map(str, range(MOST_SLICES + 1))))
     with pytest.raises(
         ValueError,
-        match="user makes 100,001 slices, more than 100,000: leave a column out or group its values",
+        match="user makes 100,001 slices, more than 100,000: leave a column out or group its "
+        "values",
     ):
         cells(Flips(np.array([0]), np.array([1])), {"user": column})
     wide = Levels(np.zeros(1, dtype=int), ["x"] * 2**21)
@@ -275,7 +293,7 @@ def test_too_many_slices_are_refused():
         cells(Flips(np.zeros(0, int), np.zeros(0, int)), {"a": wide, "b": wide, "c": wide})
 
 
-# --- the test -------------------------------------------------------------------------------------------------------
+# --- the test -------------------------------------------------------------------------------------
 
 
 def test_excess_against_scipy():
@@ -301,7 +319,9 @@ def test_excess_by_hand():
 
 
 def benjamini_hochberg(p, rate):
-    """As the paper says it: the largest i with p_(i) <= i * rate / m; the first i are discoveries."""
+    """As the paper says it: the largest i with p_(i) <= i * rate / m; the first i are
+    discoveries.
+    """
     order = sorted(range(len(p)), key=lambda i: p[i])
     largest = max(
         (i for i in range(1, len(p) + 1) if p[order[i - 1]] <= i * rate / len(p)), default=0
@@ -325,7 +345,9 @@ def test_false_discovery_of_none_and_one():
 
 
 def test_blind_flips_are_seldom_called_worse():
-    """Over overlapping slices of 300 updates whose flips have nothing to do with the columns; 5 % is allowed."""
+    """Over overlapping slices of 300 updates whose flips have nothing to do with the columns; 5
+    % is allowed.
+    """
     draw, alarms = np.random.default_rng(0), 0
     for _ in range(300):
         columns = {

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compatkit.predictions import Predictions
 from compatkit.compare.sources import (
     has_column,
     numbered,
@@ -17,6 +16,7 @@ from compatkit.compare.sources import (
     read_source,
     read_table,
 )
+from compatkit.predictions import Predictions
 
 ENDINGS = [".parquet", ".csv", ".jsonl"]
 

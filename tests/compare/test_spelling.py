@@ -8,8 +8,20 @@ from compatkit.compare.spelling import misspelled, normal_form, normalized
 from compatkit.predictions import Predictions
 
 
-@pytest.mark.parametrize("one, other", [
-    ("Yes", "yes"), (" yes ", "yes"), ("e\u0301", "é"), ("ﬁle", "file"), ("1.0", "1"), ("-3.00", "-3"), ("a  b", "a b"), ("STRASSE", "straße"), (1, "1")])  # fmt: skip
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ("Yes", "yes"),
+        (" yes ", "yes"),
+        ("e\u0301", "é"),
+        ("ﬁle", "file"),
+        ("1.0", "1"),
+        ("-3.00", "-3"),
+        ("a  b", "a b"),
+        ("STRASSE", "straße"),
+        (1, "1"),
+    ],
+)
 def test_forms_of_one_answer(one, other):
     assert normal_form(one) == normal_form(other)
 

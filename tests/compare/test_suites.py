@@ -1,4 +1,6 @@
-"""Folders of tasks: what belongs together, what is missing, tiers, families of tests, one verdict."""
+"""Folders of tasks: what belongs together, what is missing, tiers, families of tests, one
+verdict.
+"""
 
 import json
 from pathlib import Path

@@ -21,9 +21,33 @@ from compatkit.compare.text_tables import (
     visible,
 )
 
-HOSTILE = ["</script><script>alert(1)</script>", "\x1b[2J\x1b[31mred", "a|b", "a\\|b", "line\nbreak\r\n", "\u2028\u2029", "`code` ``more``", "**bold** _it_ ~~x~~", "@someone #12 !3",
-           "[x](http://y.z) www.example.com http://a.b", "<img src=x onerror=alert(1)>", "&lt; &amp;", "\u202egnp.exe", "\x00\x07\x9b1m", "\ud800", "# title", "- item", "| --- |", "",
-           "   ", "{{ 7 * 7 }}", "'\"", "$x$", "<!--", "]]>"]  # fmt: skip
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "\x1b[2J\x1b[31mred",
+    "a|b",
+    "a\\|b",
+    "line\nbreak\r\n",
+    "\u2028\u2029",
+    "`code` ``more``",
+    "**bold** _it_ ~~x~~",
+    "@someone #12 !3",
+    "[x](http://y.z) www.example.com http://a.b",
+    "<img src=x onerror=alert(1)>",
+    "&lt; &amp;",
+    "\u202egnp.exe",
+    "\x00\x07\x9b1m",
+    "\ud800",
+    "# title",
+    "- item",
+    "| --- |",
+    "",
+    "   ",
+    "{{ 7 * 7 }}",
+    "'\"",
+    "$x$",
+    "<!--",
+    "]]>",
+]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -105,8 +129,19 @@ def test_random_text(seed):
     assert as_markdown(section).count("|") == 9 and len(as_text(section).split("\n")) == 3
 
 
-@pytest.mark.parametrize("share, words", [
-    (0.0123, "1.23 %"), (0, "0.00 %"), (1, "100.00 %"), (-0.5, "-50.00 %"), (0.0005, "0.05 %"), (0.00012345, "0.012 %"), (1e-7, "0.000010 %"), (None, "undefined")])  # fmt: skip
+@pytest.mark.parametrize(
+    "share, words",
+    [
+        (0.0123, "1.23 %"),
+        (0, "0.00 %"),
+        (1, "100.00 %"),
+        (-0.5, "-50.00 %"),
+        (0.0005, "0.05 %"),
+        (0.00012345, "0.012 %"),
+        (1e-7, "0.000010 %"),
+        (None, "undefined"),
+    ],
+)
 def test_percent(share, words):
     assert percent(share) == words
 

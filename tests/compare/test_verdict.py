@@ -1,21 +1,20 @@
 """One word for an update, never a pass on too little data, and never silent about flips."""
 
 import json
-from math import isnan
 
 import numpy as np
 import pytest
 from made_pairs import pair_of, pair_with, random_pair, scored_pair
 
-from compatkit.compare.estimates import measures, overall, score_measures
 from compatkit.compare.conditions import gate
+from compatkit.compare.estimates import measures, overall, score_measures
 from compatkit.compare.pair import Pair
 from compatkit.compare.policy import Policy
 from compatkit.compare.verdict import VERDICTS, Settings, summarize, verdict
 from compatkit.metrics import MEASURES, FlipCounts
 from compatkit.predictions import Predictions
 
-# --- the verdict -----------------------------------------------------------------------------------------------------
+# --- the verdict ----------------------------------------------------------------------------------
 
 TABLE = [  # both right, negative, positive, both wrong: the word
     ((850, 2, 60, 88), "better and compatible"),
@@ -102,7 +101,9 @@ def test_no_sample_that_is_too_small_for_the_tolerance_passes():
 
 
 def test_wrong_passes_are_rare():
-    """At the two edges of the rule: no gain, and an NFR at the tolerance; 2.5 % each are allowed, plus three standard errors."""
+    """At the two edges of the rule: no gain, and an NFR at the tolerance; 2.5 % each are
+    allowed, plus three standard errors.
+    """
     draw = np.random.default_rng(0)
     for negative, positive in ((0.006, 0.006), (0.01, 0.04)):
         drawn = draw.multinomial(4000, [negative, positive, 1 - negative - positive], 500).tolist()
@@ -114,10 +115,19 @@ def test_wrong_passes_are_rare():
         assert passes <= 23
 
 
-@pytest.mark.parametrize("shift, spread, n, word", [
-    (0.02, 0, 1000, "better and compatible"), (0.03, 0.1, 1000, "better but regresses"), (-0.03, 0.1, 1000, "worse"),
-    (0, 0.1, 4000, "no measurable difference"), (0, 0.1, 100, "too little data"), (0.05, 0.1, 20, "too little data"), (0, 0, 5000, "no measurable difference"),
-    (0, 0, 20, "too little data")])  # fmt: skip
+@pytest.mark.parametrize(
+    "shift, spread, n, word",
+    [
+        (0.02, 0, 1000, "better and compatible"),
+        (0.03, 0.1, 1000, "better but regresses"),
+        (-0.03, 0.1, 1000, "worse"),
+        (0, 0.1, 4000, "no measurable difference"),
+        (0, 0.1, 100, "too little data"),
+        (0.05, 0.1, 20, "too little data"),
+        (0, 0, 5000, "no measurable difference"),
+        (0, 0, 20, "too little data"),
+    ],
+)
 def test_verdicts_of_scores(shift, spread, n, word):
     draw = np.random.default_rng(0)
     old = draw.uniform(0.3, 0.7, n)
@@ -138,7 +148,7 @@ def test_the_margin_of_scores_is_a_share_of_their_range():
     )
 
 
-# --- the whole -------------------------------------------------------------------------------------------------------
+# --- the whole ------------------------------------------------------------------------------------
 
 ESTIMATE = {"value", "low", "high", "n"}
 
@@ -221,8 +231,16 @@ def test_another_order_gives_the_same_summary(seed):
     draw = np.random.default_rng(seed)
     n = 300
     label, length = draw.integers(0, 3, n), draw.integers(0, 100, n)
-    sides = [Predictions([f"e{i}" for i in range(n)], label, np.where(draw.random(n) < 0.8, label, draw.integers(0, 3, n)), score=draw.random(n),
-                         columns={"length": length} if first else None) for first in (True, False)]  # fmt: skip
+    sides = [
+        Predictions(
+            [f"e{i}" for i in range(n)],
+            label,
+            np.where(draw.random(n) < 0.8, label, draw.integers(0, 3, n)),
+            score=draw.random(n),
+            columns={"length": length} if first else None,
+        )
+        for first in (True, False)
+    ]
     mixed = [side.select(side.id[draw.permutation(n)]) for side in sides]
     policy = Policy.of({"max_nfr": 0.5, "slice": [{"each": "length", "max_nfr": 0.5}]})
     settings = Settings(("length", "label"), policy=policy)
@@ -244,11 +262,13 @@ def test_tolerance_and_margin_are_checked(settings):
         summarize(random_pair(0), Settings(**settings))
 
 
-# --- several tasks ---------------------------------------------------------------------------------------------------
+# --- several tasks --------------------------------------------------------------------------------
 
 
 def harness():
-    """A multiple-choice task by two metrics, a task of right and wrong with a score beside it, and a task of scores."""
+    """A multiple-choice task by two metrics, a task of right and wrong with a score beside it,
+    and a task of scores.
+    """
     draw = np.random.default_rng(0)
     choice = [draw.integers(0, 4, 400).astype(np.int32) for _ in range(3)]
     norm = [side[draw.permutation(400)] for side in choice]
@@ -341,7 +361,7 @@ def test_rules_for_tasks_reach_every_metric():
     )
 
 
-# --- what must not be passed over --------------------------------------------------------------------------------------
+# --- what must not be passed over -----------------------------------------------------------------
 
 
 def test_flips_surely_beyond_the_tolerance_come_first():

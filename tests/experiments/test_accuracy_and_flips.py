@@ -1,4 +1,6 @@
-"""The picture of every table: nothing hidden, nothing over anything, colours shared by points and curves."""
+"""The picture of every table: nothing hidden, nothing over anything, colours shared by points
+and curves.
+"""
 
 from math import nan
 from types import SimpleNamespace

@@ -19,8 +19,8 @@ from compatkit.experiments.catalogue import (
     survey,
 )
 from compatkit.experiments.result_tables import ResultTable, Row, keep_table
-from compatkit.experiments.store import extend_study
 from compatkit.experiments.runs import Run, run_id, run_once
+from compatkit.experiments.store import extend_study
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted({entry.notebook for entry in CATALOGUE})
@@ -85,11 +85,14 @@ def test_entries_by_name_and_by_notebook():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ((["gated_fusion:9"],), "did you mean gated_fusion:"), ((["bwci"],), "bcwi"), (([], "tiny"), "there is no scale 'tiny'"),
-        (([], "mini", ["mprc"]), "did you mean mrpc"), (([], "paper", ["fashion_mnist"]), "none of these tables is made on fashion_mnist"),
+        ((["gated_fusion:9"],), "did you mean gated_fusion:"),
+        ((["bwci"],), "bcwi"),
+        (([], "tiny"), "there is no scale 'tiny'"),
+        (([], "mini", ["mprc"]), "did you mean mrpc"),
+        (([], "paper", ["fashion_mnist"]), "none of these tables is made on fashion_mnist"),
         ((["decisions"], "paper"), "tasks there: none"),
     ],
-)  # fmt: skip
+)
 def test_unknown_names_offer_the_nearest(arguments, words):
     with pytest.raises(ValueError, match=words):
         jobs(*arguments)

@@ -41,13 +41,21 @@ LOWEST = Claim("p", "s", "bcwi", ("main",), ("it",), ("each other",))
 @pytest.mark.parametrize(
     "claim, its, word",
     [
-        (BELOW, row("it", 0.03, 0.004), "held"), (BELOW, row("it", 0.0351, 0.004), "within the spread"), (BELOW, row("it", 0.0449, 0.004), "within the spread"),
-        (BELOW, row("it", 0.0451, 0.004), "not held"), (HALF, row("it", 0.015, 0.002), "held"), (HALF, row("it", 0.03, 0.004), "not held"),
-        (NOT_HALF, row("it", 0.03, 0.004), "held"), (NOT_HALF, row("it", 0.01, 0.001), "not held"), (BELOW, row("it", 0.01, 0.001, (-0.02, -0.03, -0.01)), "held by paying"),
-        (BELOW, row("it", 0.05, 0.001, (-0.02, -0.03, -0.01)), "not held"), (NO_LOSS, row("it", 0.01), "held"), (NO_LOSS, row("it", 0.01, 0, (-0.02, -0.03, -0.001)), "not held"),
+        (BELOW, row("it", 0.03, 0.004), "held"),
+        (BELOW, row("it", 0.0351, 0.004), "within the spread"),
+        (BELOW, row("it", 0.0449, 0.004), "within the spread"),
+        (BELOW, row("it", 0.0451, 0.004), "not held"),
+        (HALF, row("it", 0.015, 0.002), "held"),
+        (HALF, row("it", 0.03, 0.004), "not held"),
+        (NOT_HALF, row("it", 0.03, 0.004), "held"),
+        (NOT_HALF, row("it", 0.01, 0.001), "not held"),
+        (BELOW, row("it", 0.01, 0.001, (-0.02, -0.03, -0.01)), "held by paying"),
+        (BELOW, row("it", 0.05, 0.001, (-0.02, -0.03, -0.01)), "not held"),
+        (NO_LOSS, row("it", 0.01), "held"),
+        (NO_LOSS, row("it", 0.01, 0, (-0.02, -0.03, -0.001)), "not held"),
         (NO_LOSS, row("it", 0.01, 0, (-0.02, -0.03, 0.0)), "held"),
     ],
-)  # fmt: skip
+)
 def test_the_rule(claim, its, word):
     assert judge(claim, table(NEW, its)).word == word
 

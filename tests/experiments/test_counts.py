@@ -1,4 +1,6 @@
-"""What each table trains: shapes against published parameter counts, counts against the registries, and every job of the list."""
+"""What each table trains: shapes against published parameter counts, counts against the
+registries, and every job of the list.
+"""
 
 import pytest
 

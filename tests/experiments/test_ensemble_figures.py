@@ -1,4 +1,6 @@
-"""The figures of the ensembles: groups that share no member, all pairs of a zoo, and who is uncertain."""
+"""The figures of the ensembles: groups that share no member, all pairs of a zoo, and who is
+uncertain.
+"""
 
 import re
 
@@ -51,8 +53,10 @@ def test_sizes_double_up_to_the_largest(largest, sizes):
 def test_groups_of_one_size_share_no_member():
     rows = size_rows(Sides("same", OLDS, NEWS), ", twice")
     assert [row.method for row in rows] == [
-        "single models, twice", "ensembles of 2, twice", "ensembles of 4, twice",
-    ]  # fmt: skip
+        "single models, twice",
+        "ensembles of 2, twice",
+        "ensembles of 4, twice",
+    ]
     assert [row.seeds for row in rows] == [4, 2, 1]
     whole = [average_logits([run.predictions("test") for run in side]) for side in (OLDS, NEWS)]
     assert rows[2].nfr[0] == FlipCounts.between(*whole).nfr
@@ -71,8 +75,11 @@ def test_every_pair_of_the_zoo_is_a_row_and_a_cell():
     zoo_of = {"small": OLDS[:2], "large": OLDS[2:]}, {"small": NEWS[:2], "large": NEWS[2:]}
     rows = zoo_rows(*zoo_of)
     assert [row.method for row in rows] == [
-        "small → small", "small → large", "large → small", "large → large",
-    ]  # fmt: skip
+        "small → small",
+        "small → large",
+        "large → small",
+        "large → large",
+    ]
     cells = [text.get_text() for text in zoo_picture(["small", "large"], rows).axes[2].texts]
     assert cells == [f"{100 * row.nfr[0]:.1f}" for row in rows]
 

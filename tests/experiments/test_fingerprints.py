@@ -272,7 +272,9 @@ ENTRIES = {
     ],
 )
 def test_a_change_far_away_is_seen(package, entry, room, old, new):
-    fingerprint = lambda top: code_fingerprint(ENTRIES[entry](top))
+    def fingerprint(top):
+        return code_fingerprint(ENTRIES[entry](top))
+
     assert fingerprint(package()) != fingerprint(package(room, old, new))
 
 
@@ -287,7 +289,9 @@ def test_a_change_far_away_is_seen(package, entry, room, old, new):
     ],
 )
 def test_words_and_what_is_not_reached_do_not_count(package, entry, room, old, new):
-    fingerprint = lambda top: code_fingerprint(ENTRIES[entry](top))
+    def fingerprint(top):
+        return code_fingerprint(ENTRIES[entry](top))
+
     assert fingerprint(package()) == fingerprint(package(room, old, new))
 
 

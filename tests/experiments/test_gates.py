@@ -1,4 +1,6 @@
-"""Gates: the last epoch of gated fusion is a run of its own, from the untreated run's checkpoint."""
+"""Gates: the last epoch of gated fusion is a run of its own, from the untreated run's
+checkpoint.
+"""
 
 import shutil
 from dataclasses import replace
@@ -8,15 +10,14 @@ import pytest
 import tiny
 from safetensors.torch import load_file
 
-from compatkit.experiments.gates import fitted_temperature, fuse_once, GateSetting
-from compatkit.gated_fusion import GatedFusion
-from compatkit.metrics import fit_temperature
+from compatkit.experiments.gates import GateSetting, fitted_temperature, fuse_once
 from compatkit.experiments.recipes import Recipe
 from compatkit.experiments.trainings import build, encoded, out_of_fold, train_once
+from compatkit.gated_fusion import GatedFusion
+from compatkit.metrics import fit_temperature
 from compatkit.training.loop import load_weights, outputs, predict
 
-
-# --- the last epoch as a run -----------------------------------------------------------------------------------------
+# --- the last epoch as a run ----------------------------------------------------------------------
 
 
 SETTING = GateSetting(0.4, 1.3, 1e-3)
@@ -145,7 +146,8 @@ def test_missing_weights_name_the_remedy(upgrade, tmp_path):
     (new.folder / "epoch-1.safetensors").unlink()
     with pytest.raises(
         FileNotFoundError,
-        match=f"{folder.name} kept no weights epoch-1.safetensors; remove its folder and run it again",
+        match=f"{folder.name} kept no weights epoch-1.safetensors; "
+        "remove its folder and run it again",
     ):
         fused_again(upgrade, new=new, home=home)
 

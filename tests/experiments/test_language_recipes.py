@@ -1,4 +1,6 @@
-"""Which language models a scale compares: the paper's figures as its text has them, and each upgrade's own needs."""
+"""Which language models a scale compares: the paper's figures as its text has them, and each
+upgrade's own needs.
+"""
 
 import pytest
 
@@ -28,8 +30,10 @@ def test_the_paper_adds_cross_entropy_for_its_smaller_models_only():
         if paper_cross_entropy(letter, task)
     }
     assert with_it == {
-        ("b", "gsm8k"), ("b", "hellaswag"), *(("c", task) for task in ("piqa", "samsum", "gsm8k", "hellaswag")),
-    }  # fmt: skip
+        ("b", "gsm8k"),
+        ("b", "hellaswag"),
+        *(("c", task) for task in ("piqa", "samsum", "gsm8k", "hellaswag")),
+    }
     assert paper_cross_entropy("c", "piqa") == 0.5
 
 
@@ -88,9 +92,18 @@ def test_alpha_is_offered_by_name():
 def test_what_is_not_asked_for_stays_as_it_was():
     # published runs are found by these entries
     assert adapter_recipe("mini").identity() == {
-        "rank": 16, "alpha": 32, "dropout": 0.0, "learning_rate": 1e-3, "epochs": 2, "batch_size": 16, "accumulation": 1,
-        "warmup_steps": 0.1, "weight_decay": 0.0, "precision": "float32", "max_steps": -1,
-    }  # fmt: skip
+        "rank": 16,
+        "alpha": 32,
+        "dropout": 0.0,
+        "learning_rate": 1e-3,
+        "epochs": 2,
+        "batch_size": 16,
+        "accumulation": 1,
+        "warmup_steps": 0.1,
+        "weight_decay": 0.0,
+        "precision": "float32",
+        "max_steps": -1,
+    }
     changed = adapter_recipe("mini", 2, batch_size=4, accumulation=4, gradient_checkpointing=True)
     assert (changed.batch_size, changed.accumulation, changed.max_steps) == (4, 4, 2)
     assert changed.gradient_checkpointing and "gradient_checkpointing" not in changed.identity()

@@ -1,4 +1,6 @@
-"""MUSCLE's experiment as one object: measures, upgrades that can be had, rows of scores, notes, and what is said first."""
+"""MUSCLE's experiment as one object: measures, upgrades that can be had, rows of scores, notes,
+and what is said first.
+"""
 
 from types import SimpleNamespace
 
@@ -30,8 +32,8 @@ from compatkit.experiments.language_study import (
     scale_and_upgrades,
     with_choice,
 )
-from compatkit.experiments.result_tables import Row
 from compatkit.experiments.parameters import check_parameters
+from compatkit.experiments.result_tables import Row
 from compatkit.experiments.study import Upgrade
 from compatkit.language.tasks import Generation, Question, Questions, load_questions
 from compatkit.predictions import Predictions
@@ -78,7 +80,7 @@ def on_a_gpu(monkeypatch, there=True):
     monkeypatch.delenv("IN_TEST", raising=False)
 
 
-# --- parameters ------------------------------------------------------------------------------------------------------
+# --- parameters -----------------------------------------------------------------------------------
 
 
 def test_wrong_parameters_are_named():
@@ -107,7 +109,7 @@ def test_a_table_of_another_measure_names_those_that_there_are():
     assert measure_for("main", load_questions("arithmetic")) == "choice"
 
 
-# --- which upgrades --------------------------------------------------------------------------------------------------
+# --- which upgrades -------------------------------------------------------------------------------
 
 
 def test_a_missing_model_of_another_upgrade_does_not_matter(monkeypatch, no_models):
@@ -158,7 +160,7 @@ def test_the_sums_have_no_paper_scale(monkeypatch, no_models):
     assert scale_and_upgrades(asked(), load_questions("arithmetic"))[0] == "mini"
 
 
-# --- the study -------------------------------------------------------------------------------------------------------
+# --- the study ------------------------------------------------------------------------------------
 
 
 class SavedRun:
@@ -209,7 +211,8 @@ def test_the_command_has_what_is_not_usual():
     )
     told = command(study_of(stories(), alpha="as printed", cross_entropy=0.0, k=8))
     assert told == (
-        "papermill nbs/muscle.ipynb -p task piqa -p scale mini -p cross_entropy 0.0 -p k 8 -p alpha 'as printed'"
+        "papermill nbs/muscle.ipynb -p task piqa -p scale mini -p cross_entropy 0.0 -p k 8 -p "
+        "alpha 'as printed'"
     )
 
 
@@ -318,9 +321,11 @@ def test_printed_changes_stand_beside_the_measured_ones():
         Row("old-new probabilities", accuracy=(0.75, 0.0), nfr=(0.01, 0.0)),
     ]
     paper = {
-        ("compatibility adapter", "gain"): (4.51, None), ("compatibility adapter", "nfr change"): (-3.97, None),
-        ("compatibility adapter", "nfr change %"): (-34.25, None), ("new model", "nfr"): (11.59, None),
-    }  # fmt: skip
+        ("compatibility adapter", "gain"): (4.51, None),
+        ("compatibility adapter", "nfr change"): (-3.97, None),
+        ("compatibility adapter", "nfr change %"): (-34.25, None),
+        ("new model", "nfr"): (11.59, None),
+    }
     (line,) = changes_beside(rows, paper)
     for part in (
         "+5.00 points (paper +4.51)",

@@ -1,4 +1,6 @@
-"""Pretrained bases, task adapters and compatibility adapters as runs: computed once, named by what they are made of."""
+"""Pretrained bases, task adapters and compatibility adapters as runs: computed once, named by
+what they are made of.
+"""
 
 from dataclasses import replace
 
@@ -136,11 +138,20 @@ def test_a_run_is_named_by_these_entries_and_no_others(tmp_path):
         folder, run, folder, run, animals(), recipe, CompatibilitySetting(k=4), 0, tmp_path / "runs"
     )
     assert sorted(other.configuration) == [
-        "data", "kind", "parents", "recipe", "seed", "setting", "task",
-    ]  # fmt: skip
+        "data",
+        "kind",
+        "parents",
+        "recipe",
+        "seed",
+        "setting",
+        "task",
+    ]
     assert other.configuration["setting"] == {
-        "mask": "wrong", "cross_entropy": 0.0, "temperature": 2.0, "k": 4,
-    }  # fmt: skip
+        "mask": "wrong",
+        "cross_entropy": 0.0,
+        "temperature": 2.0,
+        "k": 4,
+    }
     assert "gradient_checkpointing" not in run.configuration["recipe"]
 
 

@@ -3,11 +3,9 @@
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 from own_files import SPLITS, folder, old_answers, task  # noqa: F401 (fixtures)
 
 from compatkit.experiments.own_case import (
@@ -233,7 +231,9 @@ def test_the_value_of_an_example():
 
 
 def test_a_case_says_what_does_not_apply_and_why(task, folder, tmp_path):
-    """Few examples certify no price, no old model allows no interpolation, names alone no mixture."""
+    """Few examples certify no price, no old model allows no interpolation, names alone no
+    mixture.
+    """
     named = given_answers(task, old_answers(task, logits=False))
     case = Case(task, named, folder, home=tmp_path)
     case.mixtures(), case.rule(0.01), try_interpolation(case, "", 0.01)

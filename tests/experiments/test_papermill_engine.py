@@ -54,7 +54,9 @@ def write_notebook(path):
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A copy of the project, as far as papermill is concerned, with one notebook; runs go where they go by default."""
+    """A copy of the project, as far as papermill is concerned, with one notebook; runs go where
+    they go by default.
+    """
     monkeypatch.delenv("COMPATKIT_HOME")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     root = make_project(tmp_path / "project")

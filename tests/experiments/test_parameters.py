@@ -9,7 +9,6 @@ import pytest
 
 from compatkit.experiments import parameters
 
-
 ALLOWED = {
     "task": ["pydoc", "mrpc"],
     "table": ("main", "1", "2"),

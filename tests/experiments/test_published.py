@@ -91,7 +91,10 @@ def test_mended_code_does_not_orphan_a_published_run(tmp_path):
     run = published_run(tmp_path)
     published.publish(run, results=tmp_path / "results")
     with published.published_first({"selection": None, "test": None}, tmp_path / "results"):
-        other = lambda folder: {"accuracy": "by other code"}
+
+        def other(folder):
+            return {"accuracy": "by other code"}
+
         back = runs.run_once({"kind": "example"}, other, home=tmp_path / "elsewhere")
     assert back.recalled and back.results["accuracy"] == 0.5
 
@@ -185,7 +188,9 @@ def test_what_a_recalled_run_lacks_is_computed_once(tmp_path, monkeypatch):
             run.predictions("test").save(folder / f"predictions-{split}.parquet")
         return {}
 
-    ask = lambda: runs.run_once({"kind": "example"}, compute, home=tmp_path / "elsewhere")
+    def ask():
+        return runs.run_once({"kind": "example"}, compute, home=tmp_path / "elsewhere")
+
     with published.published_first(
         {split: run.predictions(split) for split in ("selection", "test")},
         results=tmp_path / "results",

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import tiny
 
-from compatkit.training.models import MINI_PACKAGE
 from compatkit.experiments.recipes import (
     MINI,
     Experiment,
@@ -19,6 +18,7 @@ from compatkit.experiments.recipes import (
     upgrade_recipes,
     weights_at_hand,
 )
+from compatkit.training.models import MINI_PACKAGE
 
 
 def parameters(**changes):
@@ -57,9 +57,10 @@ def test_a_file_of_ones_own_is_not_the_set_it_is_named_after(monkeypatch):
     monkeypatch.setattr(
         "compatkit.experiments.recipes.find_encoder", lambda encoder: ("folder", "name")
     )
-    layers = lambda source: [
-        recipe.layers for recipe in upgrade_recipes(of("mrpc", source), "mini", "a")
-    ]
+
+    def layers(source):
+        return [recipe.layers for recipe in upgrade_recipes(of("mrpc", source), "mini", "a")]
+
     assert layers("folder") == [MINI["mrpc"][0][0], None] and layers("file") == [3, None]
 
 
@@ -96,14 +97,30 @@ def test_the_papers_numbers(monkeypatch):
 def test_identities_of_kept_runs_have_not_changed():
     """The keys and numbers that name the runs under results/; a change here orphans them."""
     assert small("mini", 2).identity() == {
-        "model": "small", "layers": 2, "width": 96, "vocabulary": 4000, "max_length": 48, "epochs": 10, "learning_rate": 1e-3, "batch_size": 32,
-        "weight_decay": 0.01, "warmup": 0.1, "precision": "float32", "max_steps": -1,
-    }  # fmt: skip
+        "model": "small",
+        "layers": 2,
+        "width": 96,
+        "vocabulary": 4000,
+        "max_length": 48,
+        "epochs": 10,
+        "learning_rate": 1e-3,
+        "batch_size": 32,
+        "weight_decay": 0.01,
+        "warmup": 0.1,
+        "precision": "float32",
+        "max_steps": -1,
+    }
 
 
-@pytest.mark.parametrize(("scale", "name", "steps", "wiring"), [
-    ("smoke", "pydoc", -1, False), ("smoke", "mrpc", -1, True), ("mini", "mrpc", -1, False), ("mini", "pydoc", 2, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("scale", "name", "steps", "wiring"),
+    [
+        ("smoke", "pydoc", -1, False),
+        ("smoke", "mrpc", -1, True),
+        ("mini", "mrpc", -1, False),
+        ("mini", "pydoc", 2, True),
+    ],
+)
 def test_what_shows_only_the_wiring(scale, name, steps, wiring):
     assert Experiment(of(name), scale, "", steps).wiring == wiring
 
@@ -134,7 +151,7 @@ def test_mini_names_where_an_encoder_could_come_from(monkeypatch):
         upgrade_recipes(of("mrpc"), "mini", "a")
 
 
-# --- paper scale -------------------------------------------------------------------------------------------------------------
+# --- paper scale ----------------------------------------------------------------------------------
 
 
 def test_a_batch_is_the_whole_one_over_devices_and_accumulation(monkeypatch):

@@ -1,4 +1,6 @@
-"""The rehearsal of a step: memory and FLOPs that can be counted by hand, the straight line over layers, and what makes a step fit."""
+"""The rehearsal of a step: memory and FLOPs that can be counted by hand, the straight line over
+layers, and what makes a step fit.
+"""
 
 import math
 from dataclasses import replace
@@ -6,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tiny import task as text_task
 
 from compatkit.experiments import rehearsal
 from compatkit.experiments.rehearsal import (
@@ -23,13 +26,18 @@ from compatkit.experiments.rehearsal import (
     shape_of,
     trainings_of,
 )
-from tiny import task as text_task
 
 SMALL = dict(hidden_size=32, intermediate_size=64, num_attention_heads=2, vocab_size=100)
 BERT = Shape.of("text", "bert", num_hidden_layers=2, num_labels=2, **SMALL)
 RESNET = Shape.of(
-    "image", "resnet", num_labels=10, embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"
-)  # fmt: skip
+    "image",
+    "resnet",
+    num_labels=10,
+    embedding_size=8,
+    hidden_sizes=[8, 16],
+    depths=[1, 1],
+    layer_type="basic",
+)
 LLAMA = Shape.of("language", "llama", num_hidden_layers=2, num_key_value_heads=2, **SMALL)
 STEP = Step(BERT, 4, 16)
 
@@ -41,8 +49,16 @@ def test_the_number_of_parameters_is_that_of_the_real_model():
 
 
 def test_nothing_is_allocated_for_a_model_of_many_gigabytes():
-    huge = Shape.of("language", "llama", num_hidden_layers=1, hidden_size=16_384, intermediate_size=65_536,
-                    num_attention_heads=128, num_key_value_heads=128, vocab_size=1000)  # fmt: skip
+    huge = Shape.of(
+        "language",
+        "llama",
+        num_hidden_layers=1,
+        hidden_size=16_384,
+        intermediate_size=65_536,
+        num_attention_heads=128,
+        num_key_value_heads=128,
+        vocab_size=1000,
+    )
     cost = rehearse(Step(huge, 1, 8, weights="bfloat16", rank=8))
     assert cost.parameters > 4e9 and cost.step_bytes > 8e9
 

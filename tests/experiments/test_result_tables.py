@@ -1,4 +1,6 @@
-"""The room `results`: rows against hand-made counts, what pays is marked, tables come back whole; and the papers' own arithmetic."""
+"""The room `results`: rows against hand-made counts, what pays is marked, tables come back
+whole; and the papers' own arithmetic.
+"""
 
 import csv
 import json
@@ -11,24 +13,26 @@ import numpy as np
 import pytest
 
 import compatkit.experiments.result_tables
-from compatkit.metrics import paired_difference
-from compatkit.predictions import Predictions
 from compatkit.experiments.result_tables import (
     ResultTable,
     Row,
-    kept_tables,
-    keep_table,
-    keep_pictures,
-    kept_pictures,
     drop_table,
+    keep_pictures,
+    keep_table,
+    kept_pictures,
+    kept_tables,
     load_table,
     measure,
     paper_figures,
 )
+from compatkit.metrics import paired_difference
+from compatkit.predictions import Predictions
 
 
 def answers(right, classes=2):
-    """Predictions of ten examples whose right class is 0; where it is wrong, a model says the last class."""
+    """Predictions of ten examples whose right class is 0; where it is wrong, a model says the
+    last class.
+    """
     right = np.asarray(right, dtype=bool)
     return Predictions(
         id=[f"e{number}" for number in range(len(right))],
@@ -51,7 +55,7 @@ def shuffled(predictions, seed):
     return predictions.select(np.random.default_rng(seed).permutation(predictions.id))
 
 
-# --- rows ---------------------------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
 def test_a_row_holds_what_one_counts_by_hand():
@@ -168,7 +172,7 @@ def test_copying_the_old_model_pays():
     assert not measure("nothing", old, new, new).pays
 
 
-# --- the table ------------------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 def made(method, nfr, low=-0.01, high=0.01, **more):
@@ -416,14 +420,14 @@ def test_pictures_belong_to_the_table_with_the_longest_name(tmp_path):
     assert (tmp_path / "bcwi-mrpc" / "bcwi-mrpc-mini-main-curve.svg").read_bytes() == before
 
 
-# --- the picture ------------------------------------------------------------------------------------------------------------
+# --- the picture ----------------------------------------------------------------------------------
 
 
 def legend_of(figure):
     return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
 
 
-# --- the papers' figures ------------------------------------------------------------------------------------------------------
+# --- the papers' figures --------------------------------------------------------------------------
 
 UPGRADES = {1: "bert-base to bert-large", 2: "bert-base to electra-base"}
 GLUE = {
@@ -503,12 +507,14 @@ def test_a_question_with_several_answers_is_refused():
 
 
 def test_gated_fusion_has_all_tables_rows_and_tasks():
-    flips = lambda rows: {
-        (row, name)
-        for row in rows
-        for name in ("accuracy", "nfr")
-        if (row, name) != ("old model", "nfr")
-    }
+    def flips(rows):
+        return {
+            (row, name)
+            for row in rows
+            for name in ("accuracy", "nfr")
+            if (row, name) != ("old model", "nfr")
+        }
+
     for number in UPGRADES:
         for task in GLUE:
             assert set(figures(number, task)) == flips(METHODS)
@@ -545,11 +551,16 @@ def test_later_tables_repeat_the_first_two(table):
     assert repeated == {3: 2 * 3 * 7, 4: 2 * 3 * 3, 5: 5}[table]
 
 
-# Section 5.1 and 5.2: points, and share of the untreated model's flips, that gated fusion takes away. No misprint was found.
+# Section 5.1 and 5.2: points, and share of the untreated model's flips, that gated fusion takes
+# away. No misprint was found.
 REDUCED = {
-    (1, "sst2"): (1.40, 64.2), (1, "mrpc"): (2.94, 71.4), (1, "qnli"): (1.99, 73.2),
-    (2, "sst2"): (0.92, 56.4), (2, "mrpc"): (1.33, 35.7), (2, "qnli"): (2.01, 71.3),
-}  # fmt: skip
+    (1, "sst2"): (1.40, 64.2),
+    (1, "mrpc"): (2.94, 71.4),
+    (1, "qnli"): (1.99, 73.2),
+    (2, "sst2"): (0.92, 56.4),
+    (2, "mrpc"): (1.33, 35.7),
+    (2, "qnli"): (2.01, 71.3),
+}
 BEYOND_OLD_NEW = {
     "sst2": (0.28, 12.8),
     "mrpc": (0.49, 11.9),
@@ -581,7 +592,9 @@ def test_gated_fusion_goes_beyond_the_old_new_ensemble(task):
 
 
 def mean_reduction(against, cells):
-    """Mean over cells of the share of another row's flips that gated fusion takes away, in percent."""
+    """Mean over cells of the share of another row's flips that gated fusion takes away, in
+    percent.
+    """
     shares = []
     for table, task in cells:
         given = figures(table, task)
@@ -593,12 +606,16 @@ def mean_reduction(against, cells):
 def test_the_averages_of_the_abstract():
     cells = [(table, task) for table in UPGRADES for task in GLUE]
     assert mean_reduction(lambda given: "new model", cells) == pytest.approx(62, abs=0.5)
-    # "the strongest baseline" is one method, the old-new ensemble of logits; the best baseline of each cell gives 24 %
+    # "the strongest baseline" is one method, the old-new ensemble of logits; the best baseline of
+    # each cell gives 24 %
     assert mean_reduction(lambda given: "old-new logits", cells) == pytest.approx(25, abs=0.5)
-    best = lambda given: min(
-        (row for row, name in given if name == "nfr" and row != "gated fusion"),
-        key=lambda row: given[row, "nfr"],
-    )
+
+    def best(given):
+        return min(
+            (row for row, name in given if name == "nfr" and row != "gated fusion"),
+            key=lambda row: given[row, "nfr"],
+        )
+
     assert round(mean_reduction(best, cells)) == 24
 
 
@@ -618,7 +635,9 @@ def test_fix_and_new_fault_rates_average_to_those_of_the_text():
 
 @each_cell
 def test_fix_and_new_fault_rates_explain_the_remaining_flips(table, task):
-    """What remains is (1 - fixed + new faults) of the flips; a mean of ratios over seeds, so only nearly that of the means."""
+    """What remains is (1 - fixed + new faults) of the flips; a mean of ratios over seeds, so
+    only nearly that of the means.
+    """
     given, rates = figures(table, task), figures("5.5", task, table)
     left = (
         1 - rates["gated fusion", "fix_rate"] / 100 + rates["gated fusion", "new_fault_rate"] / 100
@@ -658,7 +677,9 @@ def counted():
 
 
 def test_no_row_flips_more_than_it_can():
-    """NFR is at most the new model's error rate and at most the old one's accuracy; PFR = NFR + the gain is not negative."""
+    """NFR is at most the new model's error rate and at most the old one's accuracy; PFR = NFR +
+    the gain is not negative.
+    """
     checked = 0
     for (table, upgrade, task, row), given in counted().items():
         old = paper_figures("gated_fusion", 1, task=task, upgrade=UPGRADES[1])[
@@ -677,7 +698,9 @@ def test_no_row_flips_more_than_it_can():
 
 
 def test_every_mean_can_be_a_mean_of_counts():
-    """Five seeds on 408 (MRPC) or 872 (SST-2) examples: a mean is a multiple of 1/2,040 or 1/4,360. (QNLI's are too fine to tell.)"""
+    """Five seeds on 408 (MRPC) or 872 (SST-2) examples: a mean is a multiple of 1/2,040 or
+    1/4,360. (QNLI's are too fine to tell.)
+    """
     checked = 0
     for (table, upgrade, task, row), given in counted().items():
         total = SEEDS * GLUE[task]
@@ -695,7 +718,7 @@ def test_every_mean_can_be_a_mean_of_counts():
     assert checked > 100
 
 
-# --- the other papers' figures ---------------------------------------------------------------------------------------
+# --- the other papers' figures --------------------------------------------------------------------
 
 
 def tables_of(paper):
@@ -787,8 +810,8 @@ def test_the_talk_rounds_what_pct_printed_and_its_own_rows_fit():
         "ensemble of 16": "ensemble of 16",
         "focal, the talk's": "FD-KL",
     }.items():
-        for measure, value in images[name].items():
-            assert abs(value - pct[theirs][measure]) <= HALF + 0.01, (name, measure)
+        for key, value in images[name].items():
+            assert abs(value - pct[theirs][key]) <= HALF + 0.01, (name, key)
     massive = talk["main", "", "massive_adddata"]
     assert (
         massive["BCWI α=0.4"]["nfr"] <= massive["new model"]["nfr"] / 2

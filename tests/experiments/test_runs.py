@@ -161,7 +161,10 @@ def test_mended_code_never_reuses_a_run_and_a_mended_comment_does(tmp_path, caps
     first = kept_in("code_first", CODE.format(value=1, words="as it was"), tmp_path)
     words = kept_in("code_words", CODE.format(value=1, words="better said"), tmp_path)
     other = kept_in("code_other", CODE.format(value=2, words="as it was"), tmp_path)
-    ask = lambda module: runs.run_once({"kind": "example"}, module.compute, home=tmp_path / "runs")
+
+    def ask(module):
+        return runs.run_once({"kind": "example"}, module.compute, home=tmp_path / "runs")
+
     run = ask(first)
     assert ask(words).record == run.record and not capsys.readouterr().out
     mended = ask(other)
@@ -363,7 +366,10 @@ def test_two_processes_train_the_same_run_once(tmp_path):
 
 def test_a_killed_process_loses_its_run_and_no_other(tmp_path):
     computed_once = []
-    compute = lambda folder: computed_once.append(1)
+
+    def compute(folder):
+        return computed_once.append(1)
+
     other = runs.run_once({"kind": "other"}, compute, home=tmp_path)
     worker = start_worker(tmp_path, 60)
     wait_for(lambda: computed(tmp_path) == 1, worker)
@@ -383,7 +389,10 @@ def test_a_killed_process_loses_its_run_and_no_other(tmp_path):
 
 
 def test_the_room_is_light():
-    code = "import sys, compatkit.experiments.runs; print([n for n in ('torch', 'numpy', 'pandas', 'pyarrow', 'click') if n in sys.modules])"
+    code = (
+        "import sys, compatkit.experiments.runs; print([n for n in ('torch', 'numpy', "
+        "'pandas', 'pyarrow', 'click') if n in sys.modules])"
+    )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True

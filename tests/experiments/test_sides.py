@@ -1,4 +1,6 @@
-"""Both sides of an update: who answers which examples, and which old model a method is compared with."""
+"""Both sides of an update: who answers which examples, and which old model a method is compared
+with.
+"""
 
 from types import SimpleNamespace
 
@@ -74,8 +76,13 @@ def test_a_method_with_its_own_old_model_says_how_accurate_that_is():
 def test_pct_prints_errors_of_both_sides():
     text = as_pct_prints([Compared("new model", [RIGHT], [WRONG], models=3)]).data.splitlines()
     assert [cell.strip() for cell in text[2].strip("|").split("|")] == [
-        "new model", "0.00", "16.67", "16.67", "100.00", "3",
-    ]  # fmt: skip
+        "new model",
+        "0.00",
+        "16.67",
+        "16.67",
+        "100.00",
+        "3",
+    ]
 
 
 @pytest.fixture

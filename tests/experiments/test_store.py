@@ -53,11 +53,13 @@ def test_every_kind_of_prediction_is_read_back_equal(tmp_path, kind):
 
 
 def test_a_study_grows_and_a_run_is_replaced(tmp_path):
-    keep = lambda seed, value: store.extend_study(
-        tmp_path / "study",
-        [record(seed)],
-        [store.Kept(record(seed)["id"], "test", Predictions(IDS, prediction=[value] * 6))],
-    )
+    def keep(seed, value):
+        return store.extend_study(
+            tmp_path / "study",
+            [record(seed)],
+            [store.Kept(record(seed)["id"], "test", Predictions(IDS, prediction=[value] * 6))],
+        )
+
     keep(1, 1), keep(2, 2), keep(1, 3)
     records = store.read_records(tmp_path / "study")
     values = {
@@ -81,9 +83,9 @@ def test_ids_stand_once_a_set_of_examples(tmp_path):
 
 
 def test_a_killed_writer_leaves_the_study_as_it_was(tmp_path, monkeypatch):
-    kept = lambda seed: [
-        store.Kept(record(seed)["id"], "test", Predictions(IDS, prediction=[seed] * 6))
-    ]
+    def kept(seed):
+        return [store.Kept(record(seed)["id"], "test", Predictions(IDS, prediction=[seed] * 6))]
+
     store.extend_study(tmp_path / "study", [record(1)], kept(1))
 
     def killed(path, records):

@@ -10,8 +10,8 @@ import pytest
 import tiny
 
 from compatkit.experiments import study as room
-from compatkit.experiments.recipes import Experiment, Recipe
 from compatkit.experiments.parameters import check_parameters
+from compatkit.experiments.recipes import Experiment, Recipe
 from compatkit.experiments.study import (
     Planned,
     Study,
@@ -86,7 +86,7 @@ def test_a_number_between_limits(value):
         number_from(0)(math.inf)
 
 
-# --- the command -------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def test_a_command_names_what_differs_in_the_order_of_the_cell():
@@ -126,13 +126,18 @@ def test_defaults_are_read_from_the_tagged_cell(tmp_path):
     assert defaults_of("another", tmp_path) == {}
 
 
-# --- the study ---------------------------------------------------------------------------------------------------
+# --- the study ------------------------------------------------------------------------------------
 
 
 def a_study(scale="smoke", **changed):
     given = {
-        "task": "tiny", "seeds": 2, "table": "main", "max_steps": -1, "from_results": False, "keep_results": False,
-    }  # fmt: skip
+        "task": "tiny",
+        "seeds": 2,
+        "table": "main",
+        "max_steps": -1,
+        "from_results": False,
+        "keep_results": False,
+    }
     chosen = SimpleNamespace(**given | changed)
     return Study("mine", chosen, Experiment(tiny.task(), scale, "asked for", chosen.max_steps))
 

@@ -2,9 +2,9 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
-import shutil
 import sys
 import time
 from dataclasses import replace
@@ -57,8 +57,24 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path / "runs"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    tables_of = lambda body: (tmp_path / "nbs" / "bcwi.ipynb").write_text(json.dumps(NOTEBOOK | {"cells": [
-        cell('task, scale, table, seeds, keep_results, from_results = "", "", "", 1, False, False', "parameters"), cell(body)]}))  # fmt: skip
+
+    def tables_of(body):
+        return (tmp_path / "nbs" / "bcwi.ipynb").write_text(
+            json.dumps(
+                NOTEBOOK
+                | {
+                    "cells": [
+                        cell(
+                            'task, scale, table, seeds, keep_results, from_results = "", "", "", 1, False, '  # noqa: E501
+                            "False",
+                            "parameters",
+                        ),
+                        cell(body),
+                    ]
+                }
+            )
+        )
+
     tables_of("print(task, scale, table, seeds)")
     tables.source = tables_of
     from compatkit.experiments.catalogue import source_fingerprint
@@ -142,7 +158,8 @@ def test_jobs_that_share_runs_wait_for_each_other_only_when_nothing_else_is_left
 
 def test_two_commands_at_once_make_a_job_once(project):
     tables.source(
-        'import pathlib, os, time\ntime.sleep(1)\nwith open("count.txt", "a") as file:\n    file.write("x")'
+        'import pathlib, os, time\ntime.sleep(1)\nwith open("count.txt", "a") as file:\n    '
+        'file.write("x")'
     )
     command = [
         sys.executable,
@@ -166,7 +183,8 @@ def test_two_commands_at_once_make_a_job_once(project):
 
 def test_an_interrupt_stops_the_jobs_and_a_later_call_makes_them(project):
     tables.source(
-        'import time, pathlib\npathlib.Path("begun.txt").touch()\ntime.sleep(60 if not pathlib.Path("quick.txt").exists() else 0)'
+        'import time, pathlib\npathlib.Path("begun.txt").touch()\ntime.sleep(60 if not '
+        'pathlib.Path("quick.txt").exists() else 0)'
     )
     command = [
         sys.executable,
@@ -181,7 +199,10 @@ def test_an_interrupt_stops_the_jobs_and_a_later_call_makes_them(project):
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
-    begun = lambda: [*project.rglob("begun.txt")]
+
+    def begun():
+        return [*project.rglob("begun.txt")]
+
     end = time.monotonic() + 60
     while not begun() and time.monotonic() < end:
         time.sleep(0.1)
@@ -226,12 +247,19 @@ def test_a_failed_job_is_told_and_status_1(project):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--run", "gated_fusion:11"], "did you mean gated_fusion:1"), (["--scale", "papr", "--run", "all"], "did you mean paper"),
-        (["--run", "all", "--task", "sst-2"], "did you mean sst2"), (["--commands"], "go with --run"), (["--run", "all", "--verify"], "two things"),
-        (["--run", "bcwi:cost", "--scale", "smoke", "--ray", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
-        (["--run", "bcwi:cost", "--scale", "smoke", "--ray", "somewhere"], "give host:port"), (["--verify", "--only", "nothing"], "has no table nothing"),
+        (["--run", "gated_fusion:11"], "did you mean gated_fusion:1"),
+        (["--scale", "papr", "--run", "all"], "did you mean paper"),
+        (["--run", "all", "--task", "sst-2"], "did you mean sst2"),
+        (["--commands"], "go with --run"),
+        (["--run", "all", "--verify"], "two things"),
+        (
+            ["--run", "bcwi:cost", "--scale", "smoke", "--ray", "127.0.0.1:1"],
+            "no Ray cluster answers at 127.0.0.1:1",
+        ),
+        (["--run", "bcwi:cost", "--scale", "smoke", "--ray", "somewhere"], "give host:port"),
+        (["--verify", "--only", "nothing"], "has no table nothing"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_status_2_with_a_sentence(project, arguments, words):
     done = cli(*arguments)
     assert done.returncode == 2 and words in done.stderr and len(done.stderr.splitlines()) == 1, (
@@ -252,7 +280,10 @@ def test_outside_the_project(tmp_path, monkeypatch):
 def test_a_full_disk_fails_the_job_and_leaves_nothing_half_made(project):
     resource = pytest.importorskip("resource")
     tables.source('open("big.bin", "wb").write(b"0" * 3_000_000)')
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
+
+    def limit():
+        return resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
+
     command = [
         sys.executable,
         "-m",
@@ -269,8 +300,10 @@ def test_a_full_disk_fails_the_job_and_leaves_nothing_half_made(project):
 
 
 def test_a_cluster_of_two_nodes_with_one_killed_in_the_middle(project):
-    """Each job runs on, or again, and each run is computed once: what the killed node had finished is found."""
-    ray = pytest.importorskip("ray")
+    """Each job runs on, or again, and each run is computed once: what the killed node had
+    finished is found.
+    """
+    pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     cluster = _patiently(
@@ -304,7 +337,7 @@ def test_a_cluster_of_two_nodes_with_one_killed_in_the_middle(project):
             part(f"{job.entry.table} second", 3)
             return part(job.entry.table, 0)
 
-        outcomes, killed = [], False
+        outcomes = []
         for outcome in _while_running(
             run_jobs_on_ray(wanted, cluster.address, project / "runs", work=work),
             project,
@@ -326,7 +359,9 @@ def test_a_cluster_of_two_nodes_with_one_killed_in_the_middle(project):
 
 
 def _patiently(start, times=3):
-    """Ray gives a node 30 seconds to start and has no option for more, which is short on a machine with other work."""
+    """Ray gives a node 30 seconds to start and has no option for more, which is short on a
+    machine with other work.
+    """
     for _ in range(times - 1):
         try:
             return start()
@@ -368,11 +403,17 @@ def table(**numbers):
 @pytest.mark.parametrize(
     "made, word",
     [
-        (table(), "same"), (table(accuracy=(0.8 + 1e-12, 0.01)), "same"), (table(accuracy=(0.801, 0.01)), "within rounding"), (table(accuracy=(0.81, 0.01)), "differs"),
-        (table(nfr=(float("nan"), 0.0)), "differs"), (ResultTable("made-up", ()), "differs"), (replace(table(), rows=(replace(table().rows[0], seeds=2),)), "differs"),
-        (replace(table(), rows=(replace(table().rows[0], setting="another"),)), "differs"), (replace(table(), rows=(replace(table().rows[0], setting="price 2"),)), "differs"),
+        (table(), "same"),
+        (table(accuracy=(0.8 + 1e-12, 0.01)), "same"),
+        (table(accuracy=(0.801, 0.01)), "within rounding"),
+        (table(accuracy=(0.81, 0.01)), "differs"),
+        (table(nfr=(float("nan"), 0.0)), "differs"),
+        (ResultTable("made-up", ()), "differs"),
+        (replace(table(), rows=(replace(table().rows[0], seeds=2),)), "differs"),
+        (replace(table(), rows=(replace(table().rows[0], setting="another"),)), "differs"),
+        (replace(table(), rows=(replace(table().rows[0], setting="price 2"),)), "differs"),
     ],
-)  # fmt: skip
+)
 def test_tables_are_compared_number_by_number(made, word):
     assert compare_tables("t", table(), made).word == word
 
@@ -409,16 +450,22 @@ assert from_results and keep_results
 value = VALUE
 row = Row("old model", "as it is", 3, (value, 0.01), (0.0, 0.0), (0.0, 0.0), (1.0, 0.0))
 keep_table(ResultTable("made-up", (row,), command="papermill nbs/bcwi.ipynb -p table cost"), "bcwi-pydoc-smoke-cost")
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
     "body, word",
     [
-        (KEEPING.replace("VALUE", "0.8"), "same"), (KEEPING.replace("VALUE", "0.7"), "differs"), ("pass", "not checked"),
-        ('from compatkit.experiments.runs import run_once\nrun_once({"kind": "trained"}, lambda folder: {})', "not checked"),
+        (KEEPING.replace("VALUE", "0.8"), "same"),
+        (KEEPING.replace("VALUE", "0.7"), "differs"),
+        ("pass", "not checked"),
+        (
+            'from compatkit.experiments.runs import run_once\nrun_once({"kind": "trained"}, '
+            "lambda folder: {})",
+            "not checked",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_kept_table_is_made_again_without_training(project, body, word):
     keep_table(table(), "bcwi-pydoc-smoke-cost")
     kept = project / "results" / "bcwi-pydoc" / "tables.json"

@@ -1,4 +1,6 @@
-"""Trainings: a recipe says all that decides a model, a run is trained once, and images are seen as their recipe says."""
+"""Trainings: a recipe says all that decides a model, a run is trained once, and images are seen
+as their recipe says.
+"""
 
 import hashlib
 import json
@@ -15,11 +17,9 @@ import torch
 from tiny import Anchor, Endless, train
 from torch.nn import functional as F
 
-from compatkit.training.tasks import image_files, load_task
 from compatkit.distillation import DynamicDistillation
-from compatkit.gated_fusion import LearnGate
-from compatkit.experiments.runs import failed_runs, find, run_id
 from compatkit.experiments.recipes import Recipe
+from compatkit.experiments.runs import failed_runs, find, run_id
 from compatkit.experiments.trainings import (
     build,
     encoded,
@@ -30,6 +30,7 @@ from compatkit.experiments.trainings import (
     train_once,
     training_rows,
 )
+from compatkit.gated_fusion import LearnGate
 from compatkit.training.loop import (
     Treatment,
     WithOldModel,
@@ -39,6 +40,7 @@ from compatkit.training.loop import (
     predict,
     save_weights,
 )
+from compatkit.training.tasks import image_files, load_task
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +49,13 @@ def plain():
     return tiny.weights(train())
 
 
-# --- runs ------------------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
 
 class Counted(Treatment):
-    """Plain training that leaves a line for every training begun, and can wait in the middle of one."""
+    """Plain training that leaves a line for every training begun, and can wait in the middle of
+    one.
+    """
 
     def __init__(self, file="", wait=0.0, at_step=3):
         self._file, self._wait, self._step, self.marker = str(file), wait, at_step, "counted"
@@ -110,15 +114,24 @@ def test_a_run_is_trained_once_and_says_what_it_was(tmp_path):
 
 
 def test_what_decides_a_run_is_in_its_name(tmp_path):
-    name = lambda task=tiny.task(), recipe=tiny.RECIPE, seed=0, treatment=None, **more: run_id(
-        identity("fine_tune", task, recipe, seed, treatment, **more)
-    )
+    def name(task=tiny.task(), recipe=tiny.RECIPE, seed=0, treatment=None, **more):
+        return run_id(identity("fine_tune", task, recipe, seed, treatment, **more))
+
     different = [
-        name(), name(seed=1), name(task=tiny.task(seed=1)), name(task=tiny.task().limited(20)), name(recipe=replace(tiny.RECIPE, learning_rate=1e-3)),
-        name(recipe=replace(tiny.RECIPE, layers=2)), name(recipe=replace(tiny.RECIPE, max_steps=2)), name(recipe=replace(tiny.RECIPE, precision="bfloat16")),
-        name(treatment=DynamicDistillation(1.0)), name(treatment=DynamicDistillation(2.0)), name(treatment=LearnGate(0.5)), name(more=1),
+        name(),
+        name(seed=1),
+        name(task=tiny.task(seed=1)),
+        name(task=tiny.task().limited(20)),
+        name(recipe=replace(tiny.RECIPE, learning_rate=1e-3)),
+        name(recipe=replace(tiny.RECIPE, layers=2)),
+        name(recipe=replace(tiny.RECIPE, max_steps=2)),
+        name(recipe=replace(tiny.RECIPE, precision="bfloat16")),
+        name(treatment=DynamicDistillation(1.0)),
+        name(treatment=DynamicDistillation(2.0)),
+        name(treatment=LearnGate(0.5)),
+        name(more=1),
         name(recipe=Recipe("linear")),
-    ]  # fmt: skip
+    ]
     assert len(set(different)) == len(different)
     assert name(recipe=Recipe("linear"), seed=0) == name(recipe=Recipe("linear"), seed=1)
     assert str(Path.home()) not in json.dumps(
@@ -181,7 +194,9 @@ def test_two_processes_that_ask_for_one_run_train_it_once(tmp_path):
 
 
 def run_of_pieces(home):
-    """The vocabulary has no room for whole words, so the order in which their pieces were learnt matters."""
+    """The vocabulary has no room for whole words, so the order in which their pieces were learnt
+    matters.
+    """
     return train_once(tiny.task(), replace(tiny.RECIPE, vocabulary=40), 0, home=home)
 
 
@@ -217,14 +232,19 @@ def test_kept_weights_are_those_of_the_epoch(tmp_path):
     assert np.abs(predict(model, rows).logits - run.predictions("test").logits).max() > 1e-3
 
 
-# --- out of fold -----------------------------------------------------------------------------------------------------
+# --- out of fold ----------------------------------------------------------------------------------
 
 
 def noise_task():
-    """Two words an example that no other example has, and labels by lot: they can be learnt by heart and not understood."""
+    """Two words an example that no other example has, and labels by lot: they can be learnt by
+    heart and not understood.
+    """
     generator = np.random.default_rng(0)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-    word = lambda: "".join(generator.choice(letters, 6))
+
+    def word():
+        return "".join(generator.choice(letters, 6))
+
     count = 40
     train = tiny.rows(count, 0, "train").remove_columns(["text", "label"])
     train = train.add_column("text", [f"{word()} {word()}" for _ in range(count)])
@@ -270,7 +290,7 @@ def test_a_treatment_of_a_model_that_takes_none_is_refused(tmp_path):
         train_once(tiny.task(), Recipe("linear"), 0, Counted(tmp_path / "count"), home=tmp_path)
 
 
-# --- two processes, one training -------------------------------------------------------------------------------------
+# --- two processes, one training ------------------------------------------------------------------
 
 
 class Still(LearnGate):
@@ -348,7 +368,9 @@ def train_share(rank, folder):
 
 @pytest.fixture(scope="module")
 def trained_by_two(tmp_path_factory):
-    """What two processes left that trained together: (name of a treatment in SHARED, rank) → weights; ('seen', rank) → rows."""
+    """What two processes left that trained together: (name of a treatment in SHARED, rank) →
+    weights; ('seen', rank) → rows.
+    """
     from safetensors.torch import load_file
 
     folder = tmp_path_factory.mktemp("two")
@@ -384,7 +406,8 @@ def test_two_processes_give_what_one_gives_with_twice_the_batch(trained_by_two, 
 
 
 def test_two_processes_see_every_example_once_an_epoch(trained_by_two):
-    # with dropout each process draws its own numbers, and the order of the examples must not hang on them
+    # with dropout each process draws its own numbers, and the order of the examples must not hang
+    # on them
     first, second = (np.reshape(trained_by_two["seen", rank], (3, -1)) for rank in range(2))
     for epoch in range(3):
         assert sorted([*first[epoch], *second[epoch]]) == list(range(32))
@@ -392,7 +415,9 @@ def test_two_processes_see_every_example_once_an_epoch(trained_by_two):
 
 
 def test_two_processes_see_the_images_of_each_epoch(trained_by_two):
-    """Shifted and mirrored as in that epoch of a training alone, whichever process an image falls to."""
+    """Shifted and mirrored as in that epoch of a training alone, whichever process an image
+    falls to.
+    """
     *_, rows = image_rows(recipe=SHIFTED)
     for epoch in range(2):
         rows.set_epoch(epoch)
@@ -406,7 +431,7 @@ def test_two_processes_see_the_images_of_each_epoch(trained_by_two):
         assert sorted(both) == sorted(alone)
 
 
-# --- the names of earlier runs -----------------------------------------------------------------------------------------
+# --- the names of earlier runs --------------------------------------------------------------------
 
 
 def test_recipes_of_texts_are_known_by_what_they_always_were(tmp_path):
@@ -458,14 +483,30 @@ def test_recipes_of_texts_are_known_by_what_they_always_were(tmp_path):
 
 
 def test_what_a_recipe_of_images_says_is_in_its_name():
-    name = lambda **more: run_id(
-        identity("fine_tune", tiny.image_task(), replace(tiny.IMAGE_RECIPE, **more), 0)
-    )
+    def name(**more):
+        return run_id(
+            identity("fine_tune", tiny.image_task(), replace(tiny.IMAGE_RECIPE, **more), 0)
+        )
+
     different = [
-        {}, {"stem": 8}, {"widths": (4, 4)}, {"depths": (1, 2)}, {"block": "bottleneck"}, {"side": 8}, {"crop": 6}, {"enlarge": 4}, {"padding": 1},
-        {"mirrored": True}, {"optimizer": "sgd"}, {"optimizer": "sgd", "momentum": 0.5}, {"schedule": "cosine"}, {"schedule": "step"},
-        {"schedule": "step", "step_epochs": 1}, {"clip": 0.0}, {"epochs": 3},
-    ]  # fmt: skip
+        {},
+        {"stem": 8},
+        {"widths": (4, 4)},
+        {"depths": (1, 2)},
+        {"block": "bottleneck"},
+        {"side": 8},
+        {"crop": 6},
+        {"enlarge": 4},
+        {"padding": 1},
+        {"mirrored": True},
+        {"optimizer": "sgd"},
+        {"optimizer": "sgd", "momentum": 0.5},
+        {"schedule": "cosine"},
+        {"schedule": "step"},
+        {"schedule": "step", "step_epochs": 1},
+        {"clip": 0.0},
+        {"epochs": 3},
+    ]
     assert len({name(**one) for one in different}) == len(different)
     assert name(name="my ResNet") == name(vocabulary=9) == name(layers=3) == name()
 
@@ -480,7 +521,7 @@ def test_words_that_a_recipe_does_not_know_are_named(wrong):
         Recipe(**wrong)
 
 
-# --- images --------------------------------------------------------------------------------------------------------------
+# --- images ---------------------------------------------------------------------------------------
 
 
 def hash_of(image):
@@ -581,7 +622,10 @@ def test_every_epoch_has_windows_of_its_own():
     model, plain, rows = image_rows(recipe=recipe)
     listener = Listens()
     fine_tune(model, rows, listener, 0, precision="float32", progress=False, **recipe.arguments())
-    prints = lambda values: {one.numpy().tobytes() for one in values}
+
+    def prints(values):
+        return {one.numpy().tobytes() for one in values}
+
     epochs = [prints(torch.cat(listener._seen[:4])), prints(torch.cat(listener._seen[4:]))]
     for epoch, found in enumerate(epochs):
         rows.set_epoch(epoch)
@@ -651,9 +695,10 @@ def test_out_of_fold_answers_on_images(tmp_path):
 
 def test_texts_and_images_are_not_mixed_up(tmp_path):
     for task, recipe, fitting in (
-        (tiny.image_task(), tiny.RECIPE, "resnet or image"), (tiny.image_task(), Recipe("linear"), "resnet or image"),
+        (tiny.image_task(), tiny.RECIPE, "resnet or image"),
+        (tiny.image_task(), Recipe("linear"), "resnet or image"),
         (tiny.task(), tiny.IMAGE_RECIPE, "small, encoder or linear"),
-    ):  # fmt: skip
+    ):
         for attempt in (
             lambda: train_once(task, recipe, 0, home=tmp_path),
             lambda: out_of_fold(task, recipe, 0, home=tmp_path),
@@ -726,7 +771,7 @@ def test_a_pretrained_model_of_images_is_prepared_as_it_was(tmp_path):
     )
 
 
-# --- the old model sees what the new one sees ----------------------------------------------------------------------------
+# --- the old model sees what the new one sees -----------------------------------------------------
 
 
 def test_without_changes_recomputed_logits_are_the_cached_ones():
@@ -796,9 +841,10 @@ def test_a_wrapped_treatment_is_the_one_inside(tmp_path):
         WithOldModel(DynamicDistillation(2.0), one).configuration()["treatment"]
         == DynamicDistillation(2.0).configuration()
     )
-    name = lambda treatment: run_id(
-        identity("fine_tune", tiny.image_task(), tiny.IMAGE_RECIPE, 0, treatment)
-    )
+
+    def name(treatment):
+        return run_id(identity("fine_tune", tiny.image_task(), tiny.IMAGE_RECIPE, 0, treatment))
+
     assert name(WithOldModel(DynamicDistillation(), one)) == name(
         WithOldModel(DynamicDistillation(), image_rows(seed=1)[0])
     )
@@ -838,7 +884,7 @@ def test_the_mean_of_several_old_runs_is_what_a_treatment_gets(tmp_path):
     )
 
 
-# --- the paper's optimizer and schedule ----------------------------------------------------------------------------------
+# --- the paper's optimizer and schedule -----------------------------------------------------------
 
 
 class Rates(Treatment):
@@ -851,10 +897,15 @@ class Rates(Treatment):
         self._rates.append(learning_rate)
 
 
-@pytest.mark.parametrize("schedule, rates", [
-    ("step", [0.1] * 8 + [0.01] * 8 + [0.001] * 4), ("constant", [0.1] * 20), ("linear", [0.1 * (20 - step) / 20 for step in range(20)]),
-    ("cosine", [0.05 * (1 + np.cos(np.pi * step / 20)) for step in range(20)]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "schedule, rates",
+    [
+        ("step", [0.1] * 8 + [0.01] * 8 + [0.001] * 4),
+        ("constant", [0.1] * 20),
+        ("linear", [0.1 * (20 - step) / 20 for step in range(20)]),
+        ("cosine", [0.05 * (1 + np.cos(np.pi * step / 20)) for step in range(20)]),
+    ],
+)
 def test_every_schedule_sets_the_rate_of_every_step(schedule, rates):
     recipe = replace(
         tiny.IMAGE_RECIPE,
@@ -917,7 +968,7 @@ def test_sgd_of_a_recipe_is_torchs_own():
     assert tiny.distance(own, model) < 1e-4 < tiny.distance(own, image_rows()[0])
 
 
-# --- nothing foreign is run ------------------------------------------------------------------------------------------
+# --- nothing foreign is run -----------------------------------------------------------------------
 
 
 def test_code_beside_a_models_weights_is_never_run(tmp_path):

@@ -1,4 +1,6 @@
-"""Studies of a data update: dials and their ends, the one rule of choice, rows on the examples whose class is known, labels and notes."""
+"""Studies of a data update: dials and their ends, the one rule of choice, rows on the examples
+whose class is known, labels and notes.
+"""
 
 from types import SimpleNamespace
 
@@ -46,7 +48,10 @@ def models(request, tmp_path_factory):
 
 
 def test_each_seed_has_three_models_and_they_are_published_with_logits(models):
-    seeds = [[run.configuration["seed"] for run in runs] for runs in (models.olds, models.targets, models.news)]  # fmt: skip
+    seeds = [
+        [run.configuration["seed"] for run in runs]
+        for runs in (models.olds, models.targets, models.news)
+    ]
     assert seeds == [[0, 1], [2000, 2001], [1000, 1001]]
     starts = [run.configuration["start"] for run in models.news]
     assert starts == [run.id for run in models.olds]
@@ -75,7 +80,9 @@ def test_a_regularizers_dial_begins_with_the_new_model(models):
     dial = models.regularized("nothing", (5.0,), lambda strength, seed: Nothing())
     for seed, curve in enumerate(dial.curves("new_test")):
         new = models.news[seed].predictions("new_test")
-        assert curve.alphas == (0.0, 0.5) and all((each.prediction == new.prediction).all() for each in curve.answers)  # fmt: skip
+        assert curve.alphas == (0.0, 0.5) and all(
+            (each.prediction == new.prediction).all() for each in curve.answers
+        )
     assert [dial.value(point) for point in (0.0, 0.5)] == [0.0, 5.0]
     assert dial.words(Choice(0.5, True, "")) == "strength 5"
 
@@ -84,7 +91,9 @@ def test_a_choice_is_noted_and_its_row_stands_in_the_table(models):
     rows, dial = UpdateRows(models), models.bcwi((0, 0.25, 0.5, 1))
     (chosen,) = rows.chosen(dial, [0, 0.25, 0.5])
     choice = models.choices["BCWI"]
-    assert chosen.method == "BCWI" and chosen.setting == dial.words(choice) and 0 <= choice.alpha < 1  # fmt: skip
+    assert (
+        chosen.method == "BCWI" and chosen.setting == dial.words(choice) and 0 <= choice.alpha < 1
+    )
     assert set(chosen.records) >= {run.id for run in [*models.olds, *models.news]}
     untreated = rows.untreated()
     assert [row.method for row in untreated] == ["old model", "target model", "new model"]
@@ -107,7 +116,9 @@ def test_flips_are_counted_where_the_class_is_known_and_accuracy_everywhere(mode
         at = np.array([name in known for name in before.id])
         nfrs.append((before.correct & ~after.correct)[at].sum() / at.sum())
         accuracies.append(after.correct.mean())
-    assert new.nfr[0] == pytest.approx(np.mean(nfrs)) and new.accuracy[0] == pytest.approx(np.mean(accuracies))  # fmt: skip
+    assert new.nfr[0] == pytest.approx(np.mean(nfrs)) and new.accuracy[0] == pytest.approx(
+        np.mean(accuracies)
+    )
 
 
 def test_lines_bands_and_labels(models):
@@ -120,7 +131,9 @@ def test_lines_bands_and_labels(models):
     assert target_band(SimpleNamespace(targets=models.targets[:1])) is None
     labels = update_labels(models.update)
     assert set(labels) == {"new_train", "new_selection", "new_test"}
-    assert labels["new_test"] == dict(zip(models.update.new.test["id"], models.update.new.test["label"]))  # fmt: skip
+    assert labels["new_test"] == dict(
+        zip(models.update.new.test["id"], models.update.new.test["label"])
+    )
 
 
 def test_words_of_a_dial():

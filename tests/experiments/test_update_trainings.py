@@ -7,6 +7,7 @@ import pytest
 import tiny
 import torch
 
+from compatkit.experiments.trainings import build, encoded, train_once
 from compatkit.experiments.update_trainings import (
     DRAWS,
     fisher_batches,
@@ -15,7 +16,6 @@ from compatkit.experiments.update_trainings import (
     updated_model,
 )
 from compatkit.training.data_updates import more_classes, more_samples
-from compatkit.experiments.trainings import build, encoded, train_once
 from compatkit.training.loop import Treatment, predict
 
 
@@ -80,9 +80,14 @@ def test_the_fishers_examples_are_the_first_or_one_of_each_class():
     update = replace(update, old=replace(update.old, train=rows))
     tokenizer = build(tiny.RECIPE, update.old, 0)[1]
     labels = {
-        draw: torch.cat([batch["labels"] for batch in fisher_batches(tiny.RECIPE, update, tokenizer, draw, 6, 4)])
+        draw: torch.cat(
+            [
+                batch["labels"]
+                for batch in fisher_batches(tiny.RECIPE, update, tokenizer, draw, 6, 4)
+            ]
+        )
         for draw in DRAWS
-    }  # fmt: skip
+    }
     assert [len(each) for each in labels.values()] == [6, 6]
     assert len(set(labels["first"].tolist())) == 1 and set(labels["by_class"].tolist()) == {0, 1, 2}
     with pytest.raises(ValueError, match="draw 'random' is not one of first, by_class"):

@@ -1,4 +1,6 @@
-"""The plane through three models and the lines between them: places, distances, what matching may change."""
+"""The plane through three models and the lines between them: places, distances, what matching
+may change.
+"""
 
 import copy
 
@@ -39,8 +41,13 @@ def test_the_plane_holds_its_three_models(family):
     for place, model in zip(plane.places, three):
         assert distance(plane.at(*place), model) < 1e-2
     assert plane.places[0] == (0, 0)
-    assert plane.places[1] == (pytest.approx(distance(*three[:2]), rel=1e-4), pytest.approx(0, abs=1e-3))  # fmt: skip
-    assert abs(float(plane.x @ plane.y)) < 1e-4 and float(plane.x.norm()) == pytest.approx(1, abs=1e-4)  # fmt: skip
+    assert plane.places[1] == (
+        pytest.approx(distance(*three[:2]), rel=1e-4),
+        pytest.approx(0, abs=1e-3),
+    )
+    assert abs(float(plane.x @ plane.y)) < 1e-4 and float(plane.x.norm()) == pytest.approx(
+        1, abs=1e-4
+    )
 
 
 def test_a_plane_writes_into_its_model_where_that_lies():
@@ -65,7 +72,9 @@ def test_lines_end_at_the_models_and_matching_changes_only_the_way(family):
     assert losses(matched)[[0, 2]] == pytest.approx(losses(as_trained)[[0, 2]], abs=1e-5)
     matching = lines.matchings["target"][0]
     assert matching.distance_after <= matching.distance_before
-    assert distance(lines.models("target, matched")[0], family.old) == pytest.approx(matching.distance_after, rel=1e-4)  # fmt: skip
+    assert distance(lines.models("target, matched")[0], family.old) == pytest.approx(
+        matching.distance_after, rel=1e-4
+    )
     assert lines.rises("new") >= 0
     table = lines_table(lines).splitlines()
     assert len(table) == 6 and table[2].startswith("| old |") and "matched" in table[5]

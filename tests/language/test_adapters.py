@@ -1,4 +1,6 @@
-"""Adapters: several on one base, on disk and back, tied to their base, trained, killed and gone on with."""
+"""Adapters: several on one base, on disk and back, tied to their base, trained, killed and gone
+on with.
+"""
 
 import json
 import os
@@ -11,6 +13,7 @@ import pytest
 import tiny_llama
 import torch
 from peft import PeftModel
+from tiny_llama import RECIPE
 from transformers import TrainerCallback
 
 from compatkit.language.adapters import (
@@ -27,7 +30,6 @@ from compatkit.language.adapters import (
     train_adapter,
 )
 from compatkit.language.teachers import model_fingerprint
-from tiny_llama import RECIPE
 
 ROWS = tiny_llama.counting(40)
 BATCH = tiny_llama.text_of(tiny_llama.batch_of(ROWS, range(4)))
@@ -51,7 +53,7 @@ def logits(model):
         return model(**BATCH).logits
 
 
-# --- several adapters, one base --------------------------------------------------------------------------------------
+# --- several adapters, one base -------------------------------------------------------------------
 
 
 def test_a_new_adapter_changes_no_answer_and_is_all_that_is_trained():
@@ -146,7 +148,7 @@ def test_a_name_that_is_taken_is_refused():
             again()
 
 
-# --- on disk ---------------------------------------------------------------------------------------------------------
+# --- on disk --------------------------------------------------------------------------------------
 
 
 def test_saved_and_loaded_here_and_by_peft(tmp_path):
@@ -232,7 +234,7 @@ def test_the_bases_fingerprint_does_not_depend_on_adapters():
     assert model_fingerprint(model) != first
 
 
-# --- training --------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 def test_the_split_is_fixed_and_without_overlap():
@@ -381,7 +383,7 @@ def test_a_batch_of_masked_labels_is_named():
         train_adapter(with_adapter(), *split_rows(rows), RECIPE)
 
 
-# --- larger models ---------------------------------------------------------------------------------------------------
+# --- larger models --------------------------------------------------------------------------------
 
 
 def five_losses(recipe=RECIPE, **arguments):

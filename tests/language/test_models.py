@@ -1,4 +1,6 @@
-"""The room `language`: choices and texts as the harness gives them, whatever the batch, and bad input named."""
+"""The room `language`: choices and texts as the harness gives them, whatever the batch, and bad
+input named.
+"""
 
 import json
 import os
@@ -17,12 +19,25 @@ from rouge_score.rouge_scorer import RougeScorer
 from tokenizers import normalizers, processors
 
 from compatkit.language.models import (
-    TokenRows, answer, byte_pairs, encode_examples, final_number, generate, judge, language_arguments, language_model,
-    length_normalized, pack, pretrain, rouge1, score_choices, small_language_model,
-)  # fmt: skip
+    TokenRows,
+    answer,
+    byte_pairs,
+    encode_examples,
+    final_number,
+    generate,
+    judge,
+    language_arguments,
+    language_model,
+    length_normalized,
+    pack,
+    pretrain,
+    rouge1,
+    score_choices,
+    small_language_model,
+)
+from compatkit.language.tasks import Generation, Question, Questions, load_questions, raw_text
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
-from compatkit.language.tasks import Generation, Question, Questions, load_questions, raw_text
 
 TESTS = Path(__file__).resolve().parents[1]
 HARNESS = """
@@ -47,7 +62,7 @@ for name, part in (("strict", config["filter_list"][0]), ("flexible", config["fi
     found[name] = [float(exact_match_hf_evaluate([number], [right], regexes_to_ignore=ignore, ignore_case=True)["exact_match"])
                    for number, (_, right) in zip(numbers, cases)]
 (folder / "exact.json").write_text(json.dumps(found))
-"""
+"""  # noqa: E501
 
 
 def cases():
@@ -88,7 +103,9 @@ def cases():
 
 @pytest.fixture(scope="module")
 def harness(tmp_path_factory):
-    """What lm-evaluation-harness says about a random model, on a task of each kind; and how it judges the cases."""
+    """What lm-evaluation-harness says about a random model, on a task of each kind; and how it
+    judges the cases.
+    """
     folder = tmp_path_factory.mktemp("harness")
     (folder / "cases.json").write_text(json.dumps(cases()))
     settings = os.environ | {
@@ -140,7 +157,7 @@ def small(seed=0, steps=30):
     )
 
 
-# --- lm-evaluation-harness agrees ---------------------------------------------------------------------------------------
+# --- lm-evaluation-harness agrees -----------------------------------------------------------------
 
 
 def test_log_likelihoods_and_accuracies_are_the_harness_s(harness):
@@ -181,7 +198,7 @@ def test_exact_match_is_the_harness_s(harness, extract):
     assert (ours.correct == ours.score).all()
 
 
-# --- choosing -----------------------------------------------------------------------------------------------------------
+# --- choosing -------------------------------------------------------------------------------------
 
 
 def test_a_score_is_the_sum_over_the_tokens_of_the_choice():
@@ -303,7 +320,7 @@ def test_exactly_as_long_as_the_model_is_not_too_long():
         score_choices(model, tokenizer, [Question("a", prompt + "1", choices=("2", "3"), label=0)])
 
 
-# --- writing ------------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def slowly(model, tokenizer, prompt, steps):
@@ -406,16 +423,22 @@ def test_contexts_without_room_for_an_answer_are_refused_or_cut():
     assert generate(model, tokenizer, [], Generation((), 8)) == []
 
 
-# --- judging ------------------------------------------------------------------------------------------------------------
+# --- judging --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "text, flexible, strict",
     [
-        ("so 48/2 = 24\n#### 24", "24", "24"), ("#### 1,000", "1000", "1000"), ("$1,250.", "1250", "[invalid]"), ("-3 or -4", "-4", "[invalid]"),
-        ("#### 5 but then 6", "6", "5"), ("", "[invalid]", "[invalid]"), ("no number", "[invalid]", "[invalid]"), ("7", "7", "[invalid]"),
+        ("so 48/2 = 24\n#### 24", "24", "24"),
+        ("#### 1,000", "1000", "1000"),
+        ("$1,250.", "1250", "[invalid]"),
+        ("-3 or -4", "-4", "[invalid]"),
+        ("#### 5 but then 6", "6", "5"),
+        ("", "[invalid]", "[invalid]"),
+        ("no number", "[invalid]", "[invalid]"),
+        ("7", "7", "[invalid]"),
     ],
-)  # fmt: skip
+)
 def test_the_final_number(text, flexible, strict):
     assert (final_number(text), final_number(text, "strict")) == (flexible, strict)
     with pytest.raises(ValueError, match="extract 'last' is not one of strict, flexible"):
@@ -491,14 +514,17 @@ def test_one_call_answers_a_task_by_each_of_its_measures():
         answer(model, tokenizer, task, measure="rouge1")
 
 
-# --- tokens -------------------------------------------------------------------------------------------------------------
+# --- tokens ---------------------------------------------------------------------------------------
 
 
 def test_a_tokenizer_is_the_same_in_every_process():
     texts = [
         f"{a}{b}{c} naïve 日本" for a in "abcdef" for b in "uvwxyz" for c in "klm"
     ]  # ties without end
-    code = "import json, sys; from compatkit.language.models import byte_pairs; print(json.dumps(byte_pairs(json.load(sys.stdin), 350).backend_tokenizer.to_str()))"
+    code = (
+        "import json, sys; from compatkit.language.models import byte_pairs; "
+        "print(json.dumps(byte_pairs(json.load(sys.stdin), 350).backend_tokenizer.to_str()))"
+    )
     env = os.environ | {"PYTHONHASHSEED": "1", "RAYON_NUM_THREADS": "2"}
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -569,7 +595,10 @@ def test_examples_that_are_too_long_are_named_or_cut_on_the_left():
         )
         for row in range(len(whole)):
             assert cut.tokens[row] == whole.tokens[row][-10:]
-            learned = lambda rows: rows.tokens[row][rows.learned_from[row] :]
+
+            def learned(rows):
+                return rows.tokens[row][rows.learned_from[row] :]
+
             assert learned(cut) == (learned(whole) if learn == "answer" else cut.tokens[row])
 
 
@@ -577,7 +606,10 @@ def test_packing_loses_nothing_and_its_order_is_the_seed_s():
     _, tokenizer, task = small()
     texts = raw_text(task)
     first, again, other = (pack(texts, tokenizer, 48, seed) for seed in (0, 0, 1))
-    stream = lambda rows: [token for row in rows.tokens for token in row]
+
+    def stream(rows):
+        return [token for row in rows.tokens for token in row]
+
     assert first.fingerprint == again.fingerprint != other.fingerprint
     assert (
         sorted(stream(first))
@@ -624,9 +656,16 @@ def test_pretraining_on_blocks_is_training_on_the_texts_themselves():
     _, tokenizer, task = small()
     rows = pack(raw_text(task)[:8], tokenizer, 200)
     model, history = pretrain(
-        small_language_model(tokenizer, 3, layers=1, width=32), rows, max_steps=1, learning_rate=0.1, optim="sgd", lr_scheduler_type="constant",
-        warmup_steps=0, max_grad_norm=1e9, progress=False,
-    )  # fmt: skip
+        small_language_model(tokenizer, 3, layers=1, width=32),
+        rows,
+        max_steps=1,
+        learning_rate=0.1,
+        optim="sgd",
+        lr_scheduler_type="constant",
+        warmup_steps=0,
+        max_grad_norm=1e9,
+        progress=False,
+    )
     assert model.config.use_cache
     hand = small_language_model(tokenizer, 3, layers=1, width=32)
     parts, (tokens, places) = [], (rows.tokens[0], rows.positions[0])
@@ -648,9 +687,9 @@ def test_pretraining_on_blocks_is_training_on_the_texts_themselves():
 
 
 def test_a_fingerprint_of_rows_knows_all_of_them():
-    rows = lambda ids=("a", "b"), tokens=((1, 2), (3,)), start=None: (
-        TokenRows(ids, tokens, 0, start).fingerprint
-    )
+    def rows(ids=("a", "b"), tokens=((1, 2), (3,)), start=None):
+        return TokenRows(ids, tokens, 0, start).fingerprint
+
     assert (
         rows() == rows()
         and len(
@@ -680,7 +719,7 @@ def test_tokenizers_that_cannot_end_a_text_or_always_do_are_refused():
         pack(raw_text(task), endless)
 
 
-# --- models and training ------------------------------------------------------------------------------------------------
+# --- models and training --------------------------------------------------------------------------
 
 
 def test_pretraining_is_the_same_bits_for_the_same_seed_and_learns():
@@ -702,9 +741,12 @@ def test_pretraining_is_the_same_bits_for_the_same_seed_and_learns():
         )
 
     (first, history), (again, _), (other, _) = trained(0), trained(0), trained(1)
-    same = lambda a, b: all(
-        torch.equal(value, b.state_dict()[name]) for name, value in a.state_dict().items()
-    )
+
+    def same(a, b):
+        return all(
+            torch.equal(value, b.state_dict()[name]) for name, value in a.state_dict().items()
+        )
+
     assert same(first, again) and not same(first, other) and not first.training
     losses = [log["loss"] for log in history if "loss" in log]
     assert (

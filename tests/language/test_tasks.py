@@ -1,25 +1,35 @@
-"""The room `questions`: splits that share no context, the same in every copy of the data, and bad data named."""
+"""The room `questions`: splits that share no context, the same in every copy of the data, and
+bad data named.
+"""
 
 import json
 import os
 import random
 import subprocess
 import sys
-import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from compatkit.language.tasks import (
-    ARITHMETIC, LANGUAGE_TASKS, Question, cut_by_context, joined, load_questions, raw_text, without_overlap,
-)  # fmt: skip
+    ARITHMETIC,
+    LANGUAGE_TASKS,
+    Question,
+    cut_by_context,
+    joined,
+    load_questions,
+    raw_text,
+    without_overlap,
+)
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SPLITS = {
-    "piqa": ("train", "validation", "test"), "hellaswag": ("train", "validation", "test"), "gsm8k": ("train", "test"),
+    "piqa": ("train", "validation", "test"),
+    "hellaswag": ("train", "validation", "test"),
+    "gsm8k": ("train", "test"),
     "samsum": ("train", "validation", "test"),
-}  # fmt: skip
+}
 SIZES = {"train": 60, "validation": 20, "test": 30}
 SHARDS = {
     "gsm8k": "{config}/{split}-00000-of-00001.parquet"
@@ -35,17 +45,36 @@ def alone(monkeypatch):
 
 
 def rows_of(name, split):
-    """Made-up rows with the hub's columns; labels of PIQA's and HellaSwag's test are hidden, as there."""
+    """Made-up rows with the hub's columns; labels of PIQA's and HellaSwag's test are hidden, as
+    there.
+    """
     hidden = split == "test"
     make = {
-        "piqa": lambda n: {"goal": f"goal {split} {n}", "sol1": f"do {n}", "sol2": f"leave {n}", "label": -1 if hidden else n % 2},
-        "hellaswag": lambda n: {
-            "ind": 7 * n, "activity_label": "Roof", "ctx_a": "A man", "ctx_b": f"he {n}", "ctx": f"A man. he {split} {n} [step] climbs",
-            "endings": [f"{word} {n}." for word in ("falls", "sings", "sleeps", "eats")], "label": "" if hidden else str(n % 4),
+        "piqa": lambda n: {
+            "goal": f"goal {split} {n}",
+            "sol1": f"do {n}",
+            "sol2": f"leave {n}",
+            "label": -1 if hidden else n % 2,
         },
-        "gsm8k": lambda n: {"question": f"{split}: {n} and {n}?", "answer": f"<<{n}+{n}={2 * n}>> #### {2 * n}"},
-        "samsum": lambda n: {"id": f"{999 - n}", "dialogue": f"Ann: hi {split} {n}\r\nBob: hello", "summary": f"They meet {n}."},
-    }[name]  # fmt: skip
+        "hellaswag": lambda n: {
+            "ind": 7 * n,
+            "activity_label": "Roof",
+            "ctx_a": "A man",
+            "ctx_b": f"he {n}",
+            "ctx": f"A man. he {split} {n} [step] climbs",
+            "endings": [f"{word} {n}." for word in ("falls", "sings", "sleeps", "eats")],
+            "label": "" if hidden else str(n % 4),
+        },
+        "gsm8k": lambda n: {
+            "question": f"{split}: {n} and {n}?",
+            "answer": f"<<{n}+{n}={2 * n}>> #### {2 * n}",
+        },
+        "samsum": lambda n: {
+            "id": f"{999 - n}",
+            "dialogue": f"Ann: hi {split} {n}\r\nBob: hello",
+            "summary": f"They meet {n}.",
+        },
+    }[name]
     return [make(number) for number in range(SIZES[split])]
 
 
@@ -111,7 +140,7 @@ def disjoint(task):
     return len(set(ids)) == len(ids) and sum(map(len, parts)) == len(set().union(*parts))
 
 
-# --- questions ----------------------------------------------------------------------------------------------------------
+# --- questions ------------------------------------------------------------------------------------
 
 
 def test_the_right_choice_is_the_answer():
@@ -144,7 +173,7 @@ def test_questions_that_cannot_be_asked_are_named(fields, message):
         Question("q", "one and one are", **fields)
 
 
-# --- cutting ------------------------------------------------------------------------------------------------------------
+# --- cutting --------------------------------------------------------------------------------------
 
 
 def test_no_context_lies_on_both_sides_of_a_cut_and_the_order_of_the_rows_does_not_matter():
@@ -186,7 +215,7 @@ def test_what_stands_in_test_is_left_out_of_the_others():
     assert without_overlap((a, again), (), (a,)) == ((), (), (a,), 2)
 
 
-# --- arithmetic ---------------------------------------------------------------------------------------------------------
+# --- arithmetic -----------------------------------------------------------------------------------
 
 
 def test_sums_are_right_distinct_and_fall_into_no_two_splits():
@@ -222,14 +251,17 @@ def test_the_choices_do_not_give_the_answer_away():
 
 def test_the_generated_task_is_the_same_in_every_process():
     # runs and records hold this fingerprint: another one is another task
-    code = "import json; from compatkit.language.tasks import load_questions; print(json.dumps(load_questions('arithmetic').fingerprint))"
+    code = (
+        "import json; from compatkit.language.tasks import load_questions; "
+        "print(json.dumps(load_questions('arithmetic').fingerprint))"
+    )
     found = {in_another_process(code, PYTHONHASHSEED=seed) for seed in ("0", "1")}
     assert found == {load_questions("arithmetic").fingerprint} and found.pop().startswith(
         ARITHMETIC_FINGERPRINT
     )
 
 
-# --- tasks from files ---------------------------------------------------------------------------------------------------
+# --- tasks from files -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -273,7 +305,7 @@ import json, sys
 from compatkit.language.tasks import LANGUAGE_TASKS, load_questions
 tasks = [load_questions(name, sys.argv[1] if len(sys.argv) > 1 else None) for name in LANGUAGE_TASKS]
 print(json.dumps([[task.source, task.fingerprint] for task in tasks]))
-"""
+"""  # noqa: E501
     for name in SPLITS:
         snapshot_of(tmp_path / "home", name)
         folder_of(tmp_path / "copy", name)
@@ -399,7 +431,7 @@ def test_bad_files_are_named(tmp_path):
         load_questions("piqa", folder_of(tmp_path / "e", "piqa", train=rows))
 
 
-# --- parts of a task ----------------------------------------------------------------------------------------------------
+# --- parts of a task ------------------------------------------------------------------------------
 
 
 def test_a_limited_task_says_so_and_is_always_the_same_part():
@@ -456,7 +488,10 @@ def test_a_smaller_share_of_the_text_is_part_of_a_larger_one():
 
 
 def test_loading_the_generated_task_imports_no_torch():
-    code = "import json, sys; from compatkit.language.tasks import load_questions; load_questions('arithmetic'); print(json.dumps('torch' in sys.modules))"
+    code = (
+        "import json, sys; from compatkit.language.tasks import load_questions; "
+        "load_questions('arithmetic'); print(json.dumps('torch' in sys.modules))"
+    )
     assert in_another_process(code) is False
 
 

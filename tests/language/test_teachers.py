@@ -1,4 +1,6 @@
-"""Kept token distributions: what is kept, what it costs, whose it is, and what happens to damaged and foreign folders."""
+"""Kept token distributions: what is kept, what it costs, whose it is, and what happens to
+damaged and foreign folders.
+"""
 
 import json
 import os
@@ -9,6 +11,7 @@ import tiny_llama
 import torch
 
 from compatkit.language import teachers as distributions
+from compatkit.language.models import TokenRows, byte_pairs
 from compatkit.language.teachers import (
     HiddenStates,
     KeptDistributions,
@@ -22,7 +25,6 @@ from compatkit.language.teachers import (
     tokenizer_fingerprint,
     top_tokens,
 )
-from compatkit.language.models import TokenRows, byte_pairs
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def kept_directly(model, rows, positions, k):
     return top_tokens(logits.reshape(-1, logits.shape[-1])[where], label, k)
 
 
-# --- what is kept ----------------------------------------------------------------------------------------------------
+# --- what is kept ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("temperature", (0.5, 1.0, 2.0))
@@ -113,7 +115,7 @@ def test_a_model_that_changes_its_logits_after_the_head_is_refused():
     check_plain_head(tiny_llama.llama())
 
 
-# --- whose they are --------------------------------------------------------------------------------------------------
+# --- whose they are -------------------------------------------------------------------------------
 
 
 def test_a_models_fingerprint_is_that_of_its_weights(llama):
@@ -136,7 +138,7 @@ def test_a_tokenizers_fingerprint_forgets_truncation_only():
     assert tokenizer_fingerprint(byte_pairs(["ab ab ab"] * 9, 262)) != before
 
 
-# --- on disk ---------------------------------------------------------------------------------------------------------
+# --- on disk --------------------------------------------------------------------------------------
 
 
 def test_kept_is_what_the_model_said(llama, tmp_path):

@@ -1,4 +1,6 @@
-"""Data updates: what is old is part of what is new, in proportion; NFR knows its examples; the authors' split stays apart."""
+"""Data updates: what is old is part of what is new, in proportion; NFR knows its examples; the
+authors' split stays apart.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -8,11 +10,10 @@ import pytest
 import tiny
 from datasets import ClassLabel, Dataset, Features, Value
 
-from compatkit.training import data_updates
-from compatkit.training.tasks import Task, load_task
+from compatkit.experiments.trainings import train_once
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
-from compatkit.experiments.trainings import train_once
+from compatkit.training import data_updates
 from compatkit.training.data_updates import (
     SCENARIOS,
     DataUpdate,
@@ -24,15 +25,19 @@ from compatkit.training.data_updates import (
     reduced,
     stratified_order,
 )
+from compatkit.training.tasks import Task, load_task
 
 
 def task(train=120, classes=6):
     names = tuple(f"class {n}" for n in range(classes))
-    columns = lambda prefix, labels: {
-        "id": [f"{prefix}-{n}" for n in range(len(labels))],
-        "label": labels,
-        "text": [f"{prefix} {n}" for n in range(len(labels))],
-    }
+
+    def columns(prefix, labels):
+        return {
+            "id": [f"{prefix}-{n}" for n in range(len(labels))],
+            "label": labels,
+            "text": [f"{prefix} {n}" for n in range(len(labels))],
+        }
+
     uneven = [min(n % classes, n % 5) for n in range(train)]
     labels = {
         "train": uneven,
@@ -365,8 +370,12 @@ def test_a_real_set_is_reduced_to_the_talks_sizes(tmp_path):
 def test_the_authors_ids_are_numbers_and_their_old_parts_lie_in_the_new_ones():
     parts = adddata_ids()
     assert {part: len(numbers) for part, numbers in parts.items()} == {
-        "train_old": 1000, "train_updated": 1500, "validation_old": 333, "validation_updated": 500, "test": 4000,
-    }  # fmt: skip
+        "train_old": 1000,
+        "train_updated": 1500,
+        "validation_old": 333,
+        "validation_updated": 500,
+        "test": 4000,
+    }
     assert all(number.isdigit() for numbers in parts.values() for number in numbers)
     assert set(parts["train_old"]) < set(parts["train_updated"])
     assert not set(parts["test"]) & set(parts["train_updated"] + parts["validation_updated"])
@@ -375,11 +384,13 @@ def test_the_authors_ids_are_numbers_and_their_old_parts_lie_in_the_new_ones():
 def test_the_authors_split_is_put_together_from_massive_by_its_ids(monkeypatch):
     numbers = [number for part in adddata_ids().values() for number in part]
     every = list(dict.fromkeys(numbers))
-    rows = Dataset.from_dict({
-        "id": [f"train-{number}" for number in every],
-        "label": [int(number) % 3 for number in every],
-        "utt": [f"text {number}" for number in every],
-    })  # fmt: skip
+    rows = Dataset.from_dict(
+        {
+            "id": [f"train-{number}" for number in every],
+            "label": [int(number) % 3 for number in every],
+            "utt": [f"text {number}" for number in every],
+        }
+    )
     parts = (
         rows.select(range(4000)),
         rows.select(range(4000, 5000)),

@@ -1,4 +1,6 @@
-"""The room `images`: pixels that are right, changes that depend on seed, epoch and row alone, and bad images named."""
+"""The room `images`: pixels that are right, changes that depend on seed, epoch and row alone,
+and bad images named.
+"""
 
 import io
 import random
@@ -10,8 +12,18 @@ import torch
 from PIL import Image as Pillow
 
 from compatkit.training.images import (
-    ImageFiles, ImageRows, Preparation, augmentation_draws, channel_statistics, channels_of, crops, decode_image, flips, pixel_code, read_images,
-)  # fmt: skip
+    ImageFiles,
+    ImageRows,
+    Preparation,
+    augmentation_draws,
+    channel_statistics,
+    channels_of,
+    crops,
+    decode_image,
+    flips,
+    pixel_code,
+    read_images,
+)
 
 NAMES = [f"train-{n}" for n in range(40)]
 
@@ -47,7 +59,7 @@ def batch(rows, epoch=0, order=None):
     ]
 
 
-# --- decoding ------------------------------------------------------------------------------------------------------------
+# --- decoding -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "WEBP"])
@@ -123,7 +135,7 @@ def test_a_missing_file_is_named(tmp_path):
         decode_image(str(tmp_path / "gone.jpg"))
 
 
-# --- many images ----------------------------------------------------------------------------------------------------------
+# --- many images ----------------------------------------------------------------------------------
 
 
 def test_memory_decides_between_a_tensor_and_files():
@@ -174,7 +186,7 @@ def test_statistics_are_those_of_all_pixels(channels):
     )
 
 
-# --- preparation ----------------------------------------------------------------------------------------------------------
+# --- preparation ----------------------------------------------------------------------------------
 
 
 def test_prepared_pixels_have_mean_0_and_deviation_1():
@@ -231,7 +243,7 @@ def test_a_preparation_that_cannot_be_is_refused(wrong):
         Preparation(**wrong)
 
 
-# --- crops and flips ------------------------------------------------------------------------------------------------------
+# --- crops and flips ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -261,7 +273,7 @@ def test_flips_are_their_own_inverse_and_leave_the_others_alone():
     assert torch.equal(flipped[which], pixels[which].flip(3))
 
 
-# --- rows -----------------------------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
 def test_plain_rows_are_the_images():
@@ -298,7 +310,9 @@ def test_drawing_leaves_every_random_state_alone():
 
 
 def test_every_window_and_both_sides_come_up():
-    """One bright pixel in the middle: where it is seen tells the window; the corner pixel tells the side."""
+    """One bright pixel in the middle: where it is seen tells the window; the corner pixel tells
+    the side.
+    """
     pixels = torch.zeros(2000, 1, 5, 5, dtype=torch.uint8)
     pixels[:, 0, 2, 2] = 255
     rows = ImageRows(

@@ -12,21 +12,21 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from compatkit.distillation import DynamicDistillation
 from compatkit.gated_fusion import LearnGate
-from compatkit.training.models import last_linear
 from compatkit.predictions import Predictions
 from compatkit.training.loop import (
     Treatment,
     WithOldModel,
     check_old_logits,
     collator,
-    on_one_device,
     encode,
     fine_tune,
     load_weights,
+    on_one_device,
     predict,
     resolve_precision,
     save_weights,
 )
+from compatkit.training.models import last_linear
 
 QUIET = {
     "report_to": "none",
@@ -43,7 +43,7 @@ def plain():
     return tiny.weights(train())
 
 
-# --- plain training --------------------------------------------------------------------------------------------------
+# --- plain training -------------------------------------------------------------------------------
 
 
 class OwnTrainer(Trainer):
@@ -56,13 +56,25 @@ class OwnTrainer(Trainer):
 def test_plain_training_is_transformers_own_bit_for_bit(plain, tmp_path):
     rows, model = tiny.data(), tiny.model()
     arguments = TrainingArguments(
-        str(tmp_path), num_train_epochs=2, learning_rate=3e-3, per_device_train_batch_size=8, weight_decay=0.01, warmup_steps=0.1,
-        lr_scheduler_type="linear", max_grad_norm=1.0, optim="adamw_torch_fused", seed=0, data_seed=0, remove_unused_columns=False,
-        dataloader_pin_memory=torch.cuda.is_available(), **QUIET,
-    )  # fmt: skip
-    collate = lambda examples: (
-        rows.collate(examples) | {"labels": torch.tensor([one["label"] for one in examples])}
+        str(tmp_path),
+        num_train_epochs=2,
+        learning_rate=3e-3,
+        per_device_train_batch_size=8,
+        weight_decay=0.01,
+        warmup_steps=0.1,
+        lr_scheduler_type="linear",
+        max_grad_norm=1.0,
+        optim="adamw_torch_fused",
+        seed=0,
+        data_seed=0,
+        remove_unused_columns=False,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        **QUIET,
     )
+
+    def collate(examples):
+        return rows.collate(examples) | {"labels": torch.tensor([one["label"] for one in examples])}
+
     trainer = OwnTrainer(model, arguments, train_dataset=rows, data_collator=collate)
     trainer.train()  # the loss is the model's own
     assert tiny.same(trainer.model, plain)
@@ -124,7 +136,7 @@ def test_the_history_holds_one_loss_an_epoch():
     assert len([entry for entry in history if "loss" in entry]) == 2
 
 
-# --- treatments, through the Trainer ---------------------------------------------------------------------------------
+# --- treatments, through the Trainer --------------------------------------------------------------
 
 
 def test_distillation_of_weight_0_is_plain_training(plain):
@@ -341,7 +353,7 @@ def test_a_loss_that_is_no_number_stops_the_training():
         train(learning_rate=1e30, max_grad_norm=0.0)
 
 
-# --- answers ---------------------------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 
 def test_answers_depend_neither_on_the_order_nor_on_the_batch():

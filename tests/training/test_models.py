@@ -1,4 +1,6 @@
-"""The room `models`: where weights come from, what is refused, and that a seed decides exactly what it should."""
+"""The room `models`: where weights come from, what is refused, and that a seed decides exactly
+what it should.
+"""
 
 import json
 import random
@@ -29,10 +31,12 @@ from transformers.utils import logging
 
 import compatkit.training.models
 from compatkit.metrics import agreement
+from compatkit.predictions import softmax
 from compatkit.training.models import (
     MINI_HUB,
     MINI_PACKAGE,
     RESNETS,
+    REVISIONS,
     LinearTextClassifier,
     depth_of,
     find_encoder,
@@ -46,11 +50,9 @@ from compatkit.training.models import (
     small_classifier,
     text_classifier,
     train_tokenizer,
-    REVISIONS,
     weight_files,
     weights_fingerprint,
 )
-from compatkit.predictions import softmax
 
 CLASSES = ("bad", "fair", "good")
 
@@ -72,7 +74,9 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory, tokenizer):
-    """A tiny pretrained BERT without a head, in a folder: 3 layers, as save_pretrained writes it."""
+    """A tiny pretrained BERT without a head, in a folder: 3 layers, as save_pretrained writes
+    it.
+    """
     folder = tmp_path_factory.mktemp("models") / "tiny-bert"
     torch.manual_seed(0)
     config = BertConfig(
@@ -105,7 +109,7 @@ def change_config(folder, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-# --- folders --------------------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------
 
 
 def test_a_folder_with_config_and_safetensors_is_a_model(encoder):
@@ -152,7 +156,7 @@ def test_a_bin_gives_the_same_model_as_safetensors(encoder, copy):
     assert weights_fingerprint(str(copy)) != weights_fingerprint(str(encoder))
 
 
-# --- pinned revisions -----------------------------------------------------------------------------------------------------
+# --- pinned revisions -----------------------------------------------------------------------------
 
 ELECTRA = "google/electra-base-discriminator"
 
@@ -241,12 +245,14 @@ def test_code_of_a_repository_never_runs(copy, kind):
     assert not marker.exists()
 
 
-# --- mini's encoder -------------------------------------------------------------------------------------------------------
+# --- mini's encoder -------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch, encoder):
-    """A package of the right name with a model inside, which must not be imported; returns the model's folder."""
+    """A package of the right name with a model inside, which must not be imported; returns the
+    model's folder.
+    """
     name = MINI_PACKAGE.replace("-", "_")
     code, about = tmp_path / "site" / name, tmp_path / "site" / f"{name}-0.0.1.dist-info"
     shutil.copytree(encoder, code / "data" / "model")
@@ -329,7 +335,7 @@ def test_a_package_that_lost_its_files_is_no_encoder(package, monkeypatch):
         find_encoder()
 
 
-# --- the fingerprint of weights -------------------------------------------------------------------------------------------
+# --- the fingerprint of weights -------------------------------------------------------------------
 
 
 def test_weights_are_known_by_content_not_by_path(encoder, copy):
@@ -354,7 +360,7 @@ def test_one_changed_byte_changes_the_fingerprint(copy):
     assert len(set(prints)) == 4
 
 
-# --- classifiers from pretrained weights ------------------------------------------------------------------------------------
+# --- classifiers from pretrained weights ----------------------------------------------------------
 
 
 def test_a_seed_decides_the_head_and_nothing_else(encoder):
@@ -424,7 +430,7 @@ def test_quiet_loading_ends_with_an_error_too():
     assert logging.get_verbosity() == level
 
 
-# --- a tokenizer of one's own -----------------------------------------------------------------------------------------------
+# --- a tokenizer of one's own ---------------------------------------------------------------------
 
 
 def test_pairs_are_marked_and_come_back(tokenizer):
@@ -515,7 +521,7 @@ def test_a_small_classifier_is_decided_by_its_seed(tokenizer):
     assert logits.shape == (2, 3) and torch.isfinite(logits).all()
 
 
-# --- classifiers of images ---------------------------------------------------------------------------------------------
+# --- classifiers of images ------------------------------------------------------------------------
 
 
 SMALL = {"stem": 4, "widths": (4, 8), "depths": (1, 1)}
@@ -622,7 +628,7 @@ def test_an_image_model_without_weights_is_refused(photographer, tmp_path):
         image_classifier("microsoft/resnet-50", CLASSES)
 
 
-# --- the last linear layer ----------------------------------------------------------------------------------------------------
+# --- the last linear layer ------------------------------------------------------------------------
 
 TINY = dict(
     hidden_size=32,
@@ -674,7 +680,7 @@ def test_a_model_without_such_a_layer_is_named():
         last_linear(Bare())
 
 
-# --- an old model of another family -------------------------------------------------------------------------------------------
+# --- an old model of another family ---------------------------------------------------------------
 
 
 def reviews(count, labels=(0, 2), seed=0):
@@ -687,12 +693,17 @@ def reviews(count, labels=(0, 2), seed=0):
         5: ["never", "seen"],
     }
     label = [labels[number % len(labels)] for number in range(count)]
-    return Dataset.from_dict({
-        "id": [f"review {number}" for number in range(count)],
-        "label": label,
-        "title": [" ".join(generator.choices(["film", "book", "play"], k=3)) for _ in label],
-        "body": [" ".join(words[one] + generator.choices(words[one] + ["the", "and"], k=4)) for one in label],
-    })  # fmt: skip
+    return Dataset.from_dict(
+        {
+            "id": [f"review {number}" for number in range(count)],
+            "label": label,
+            "title": [" ".join(generator.choices(["film", "book", "play"], k=3)) for _ in label],
+            "body": [
+                " ".join(words[one] + generator.choices(words[one] + ["the", "and"], k=4))
+                for one in label
+            ],
+        }
+    )
 
 
 def test_logits_are_log_probabilities_and_an_absent_class_has_none():

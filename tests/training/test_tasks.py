@@ -1,4 +1,6 @@
-"""The room `data`: three splits by a stated rule, the same in every copy and order, and bad data named."""
+"""The room `data`: three splits by a stated rule, the same in every copy and order, and bad data
+named.
+"""
 
 import csv
 import hashlib
@@ -29,34 +31,70 @@ ROOT = Path(compatkit.training.tasks.__file__).resolve().parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TEXT, NUMBER = Value("string"), Value("int32")
 
-# the hub's columns, its splits (True: the labels are hidden there) and where its files lie; made from the hub's own pages
+# the hub's columns, its splits (True: the labels are hidden there) and where its files lie; made
+# from the hub's own pages
 GLUE = {"train": False, "validation": False, "test": True}
 SHARD = "{config}/{split}-00000-of-00001.parquet"
 LAYOUT = {
-    "sst2": ({"sentence": TEXT, "label": ClassLabel(names=["negative", "positive"]), "idx": NUMBER}, GLUE, "nyu-mll/glue", SHARD),
+    "sst2": (
+        {"sentence": TEXT, "label": ClassLabel(names=["negative", "positive"]), "idx": NUMBER},
+        GLUE,
+        "nyu-mll/glue",
+        SHARD,
+    ),
     "mrpc": (
-        {"sentence1": TEXT, "sentence2": TEXT, "label": ClassLabel(names=["not_equivalent", "equivalent"]), "idx": NUMBER},
-        GLUE | {"test": False}, "nyu-mll/glue", SHARD,
+        {
+            "sentence1": TEXT,
+            "sentence2": TEXT,
+            "label": ClassLabel(names=["not_equivalent", "equivalent"]),
+            "idx": NUMBER,
+        },
+        GLUE | {"test": False},
+        "nyu-mll/glue",
+        SHARD,
     ),
     "qnli": (
-        {"question": TEXT, "sentence": TEXT, "label": ClassLabel(names=["entailment", "not_entailment"]), "idx": NUMBER},
-        GLUE, "nyu-mll/glue", SHARD,
+        {
+            "question": TEXT,
+            "sentence": TEXT,
+            "label": ClassLabel(names=["entailment", "not_entailment"]),
+            "idx": NUMBER,
+        },
+        GLUE,
+        "nyu-mll/glue",
+        SHARD,
     ),
     "massive": (
-        {"id": TEXT, "locale": TEXT, "scenario": ClassLabel(names=["iot", "play"]), "intent": ClassLabel(names=["wake", "play", "stop"])}
+        {
+            "id": TEXT,
+            "locale": TEXT,
+            "scenario": ClassLabel(names=["iot", "play"]),
+            "intent": ClassLabel(names=["wake", "play", "stop"]),
+        }
         | {"utt": TEXT},
-        dict.fromkeys(GLUE, False), "AmazonScience/massive", "{config}/{split}/0000.parquet",
+        dict.fromkeys(GLUE, False),
+        "AmazonScience/massive",
+        "{config}/{split}/0000.parquet",
     ),
     "banking77": (
         {"text": TEXT, "label": ClassLabel(names=["card", "cash", "top_up"])},
-        {"train": False, "test": False}, "PolyAI/banking77", "{config}/{split}/0000.parquet",
+        {"train": False, "test": False},
+        "PolyAI/banking77",
+        "{config}/{split}/0000.parquet",
     ),
     "ag_news": (
         {"text": TEXT, "label": ClassLabel(names=["World", "Sports", "Business", "Sci/Tech"])},
-        {"train": False, "test": False}, "fancyzhx/ag_news", SHARD,
+        {"train": False, "test": False},
+        "fancyzhx/ag_news",
+        SHARD,
     ),
-    "clinc": ({"text": TEXT, "intent": ClassLabel(names=["translate", "oos"])}, dict.fromkeys(GLUE, False), "clinc/clinc_oos", SHARD),
-}  # fmt: skip
+    "clinc": (
+        {"text": TEXT, "intent": ClassLabel(names=["translate", "oos"])},
+        dict.fromkeys(GLUE, False),
+        "clinc/clinc_oos",
+        SHARD,
+    ),
+}
 SIZES = {"train": 50, "validation": 21, "test": 30}
 NAMED = ClassLabel(names=["cat", "dog", "eel"])
 IMAGES = {  # the image column, the splits, and where the hub's files lie
@@ -116,7 +154,9 @@ def copy_of(folder, name, rename=None):
 
 
 def snapshot_of(home, name):
-    """The same rows in the hub's own cache layout, in two shards where the set has a train split of several files."""
+    """The same rows in the hub's own cache layout, in two shards where the set has a train split
+    of several files.
+    """
     columns, splits, repository, pattern = LAYOUT[name]
     place = home / "hub" / f"datasets--{repository.replace('/', '--')}"
     reference = place / "refs" / (TASKS[name].revision or "main")
@@ -164,7 +204,7 @@ def alone(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-# --- the named tasks ----------------------------------------------------------------------------------------------------
+# --- the named tasks ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", sorted(LAYOUT))
@@ -211,7 +251,9 @@ json.dump({{task.name: described(task) | {{"source": task.source}} for task in t
 
 
 def in_another_process(script, *arguments, **variables):
-    """What a script prints as JSON, in a process of its own without network and without local data."""
+    """What a script prints as JSON, in a process of its own without network and without local
+    data.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -231,7 +273,9 @@ def in_another_process(script, *arguments, **variables):
 
 @pytest.fixture(scope="module")
 def from_the_hub(tmp_path_factory):
-    """Every task from snapshots in the hub's cache layout, and pydoc, in another process (the hub's library reads HF_HOME once)."""
+    """Every task from snapshots in the hub's cache layout, and pydoc, in another process (the
+    hub's library reads HF_HOME once).
+    """
     home = tmp_path_factory.mktemp("home")
     for name in LAYOUT:
         snapshot_of(home, name)
@@ -344,7 +388,9 @@ def test_a_part_of_the_training_split_says_so(tmp_path):
 
 
 def test_the_order_of_rows_with_ids_of_their_own_changes_nothing(tmp_path):
-    """MASSIVE has an id column. (Where ids come from the row number, another order is another task.)"""
+    """MASSIVE has an id column. (Where ids come from the row number, another order is another
+    task.)
+    """
     copy_of(tmp_path, "massive")
     task = load_task("massive", tmp_path)
     for split in LAYOUT["massive"][1]:
@@ -361,7 +407,7 @@ def test_labels_written_as_names_become_numbers(tmp_path):
     assert task.classes == ("card", "top_up") and list(task.test["label"]) == [1, 0, 1] * 5
 
 
-# --- images -------------------------------------------------------------------------------------------------------------
+# --- images ---------------------------------------------------------------------------------------
 
 
 def images_of(name, split, **changes):
@@ -383,7 +429,9 @@ def image_copy_of(folder, name):
 
 
 def image_snapshot_of(home, name):
-    """The same pictures in the hub's own cache layout; Tiny ImageNet calls its validation split valid."""
+    """The same pictures in the hub's own cache layout; Tiny ImageNet calls its validation split
+    valid.
+    """
     _, splits, repository, pattern = IMAGES[name]
     place = home / "hub" / f"datasets--{repository.replace('/', '--')}"
     (place / "refs").mkdir(parents=True)
@@ -542,7 +590,7 @@ def found_again(image, file):
     return list(image.tobytes()) == list(file[-64:]) and max(image.tobytes()) <= 240
 
 
-# --- folders of class folders ------------------------------------------------------------------------------------------------
+# --- folders of class folders ---------------------------------------------------------------------
 
 
 def class_folders(place, count=4, classes=("cat", "dog"), shade=0, kind="pgm"):
@@ -667,7 +715,7 @@ def test_a_folder_too_small_for_three_splits_is_refused(count, tmp_path):
         load_task(tmp_path / "cut")
 
 
-# --- the fingerprint ----------------------------------------------------------------------------------------------------
+# --- the fingerprint ------------------------------------------------------------------------------
 
 
 def test_the_fingerprint_sees_whatever_a_model_could_learn_from(tmp_path):
@@ -710,7 +758,7 @@ def test_keys_tell_fields_apart():
     assert len({example_key(*fields) for fields in given}) == len(given)
 
 
-# --- a part of a task ---------------------------------------------------------------------------------------------------
+# --- a part of a task -----------------------------------------------------------------------------
 
 
 def test_limited_keeps_a_fixed_part_and_says_so(tmp_path):
@@ -749,7 +797,7 @@ def test_thousands_and_the_page_of_a_task(tmp_path):
     assert "2,100" in page and "2 classes" in page and "text 1" not in page  # no row of the data
 
 
-# --- bad data -----------------------------------------------------------------------------------------------------------
+# --- bad data -------------------------------------------------------------------------------------
 
 
 def test_an_unknown_task_names_the_known_ones():
@@ -773,7 +821,9 @@ def test_a_missing_column_is_named(tmp_path):
 
 
 def bare(columns):
-    """Columns whose labels are plain numbers: ClassLabel itself refuses to write numbers outside its names."""
+    """Columns whose labels are plain numbers: ClassLabel itself refuses to write numbers outside
+    its names.
+    """
     plain = {ClassLabel: Value("int64"), Image: {"bytes": Value("binary"), "path": TEXT}}
     return {column: plain.get(type(kind), kind) for column, kind in columns.items()}
 
@@ -883,7 +933,7 @@ def test_what_was_looked_for_is_said(tmp_path, monkeypatch):
     )
 
 
-# --- pydoc --------------------------------------------------------------------------------------------------------------
+# --- pydoc ----------------------------------------------------------------------------------------
 
 
 def test_pydoc_is_three_disjoint_splits_of_real_text():
@@ -915,13 +965,16 @@ def test_pydoc_is_the_same_in_another_process(from_the_hub):
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """A standard library of our own, whose modules must not be imported; returns a function that writes a source file."""
+    """A standard library of our own, whose modules must not be imported; returns a function that
+    writes a source file.
+    """
 
     def write_source(path, body):
         file = tmp_path / "lib" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
-            f'{body}\nopen({str(tmp_path / "imported")!r}, "w").close()\nraise SystemExit("a parsed module was imported")\n'
+            f'{body}\nopen({str(tmp_path / "imported")!r}, "w").close()\nraise SystemExit("a '
+            'parsed module was imported")\n'
         )
 
     for number, module in enumerate(PYDOC_MODULES):
@@ -957,13 +1010,14 @@ def test_pydoc_leaves_out_what_is_shared_short_or_a_test(library):
     one, two = PYDOC_MODULES[0], PYDOC_MODULES[2]  # packages
     library(
         f"{one}/one.py",
-        '"""Words that two modules have in common."""\ndef a(): "Short."\ndef b(): "Said twice in one and the same module."',
+        '"""Words that two modules have in common."""\ndef a(): "Short."\ndef b(): "Said twice in '
+        'one and the same module."',
     )
     said = 'class C:\n    "Said twice in one and the same module."\n'
     library(
         f"{one}/two.py",
-        said
-        + '    def inner(self):\n        """A function of a class, indented\n        over lines."""',
+        said + '    def inner(self):\n        """A function of a class, indented\n        over '
+        'lines."""',
     )
     library(f"{two}/one.py", '"""Words that two modules have in common."""')
     library(f"{one}/test/deep.py", '"""A text of a test, which does not count."""')
@@ -988,7 +1042,7 @@ def test_pydoc_names_the_modules_without_sources(library, tmp_path):
         load_task("pydoc")
 
 
-# --- a file of one's own --------------------------------------------------------------------------------------------------
+# --- a file of one's own --------------------------------------------------------------------------
 
 OWN = {
     "text": [f"my text, number {number}" for number in range(40)],
@@ -1214,7 +1268,7 @@ for count in (20, 40):
     task = load_task(sys.argv[1])
     sizes.append(len(task.train) + len(task.selection) + len(task.test))
 print(json.dumps(sizes))
-"""
+"""  # noqa: E501
     assert in_another_process(
         script, str(tmp_path / "mine.csv"), HF_HOME=str(tmp_path / "home")
     ) == [20, 40]

@@ -1,4 +1,6 @@
-"""Interpolation on disk: the same as in memory, little memory, checked before a byte is written, never half a folder."""
+"""Interpolation on disk: the same as in memory, little memory, checked before a byte is written,
+never half a folder.
+"""
 
 import json
 import struct
@@ -14,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from compatkit.weights import checkpoints
-from compatkit.weights.interpolation import interpolate
 from compatkit.weights.checkpoints import interpolate_checkpoints, read_header
+from compatkit.weights.interpolation import interpolate
 
 
 def saved(folder, seed, dtype=torch.float32, shards=None, **options):
@@ -324,7 +326,7 @@ watcher = threading.Thread(target=watch); watcher.start()
 interpolate_checkpoints(*map(Path, sys.argv[1:3]), 0.4, Path(sys.argv[3]))
 going[0] = False; watcher.join()
 print(peak[0] - before)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -1,4 +1,6 @@
-"""The Fisher diagonal: equal to one backward pass for each example, on every kind of layer; scaled; bad input named."""
+"""The Fisher diagonal: equal to one backward pass for each example, on every kind of layer;
+scaled; bad input named.
+"""
 
 import pytest
 import tiny
@@ -60,7 +62,9 @@ def test_slices_of_a_batch_do_not_change_the_result(monkeypatch):
 
 
 class Residual(nn.Module):
-    """A small ResNet: convolutions without bias, BatchNorm, ReLU in place, a grouped convolution."""
+    """A small ResNet: convolutions without bias, BatchNorm, ReLU in place, a grouped
+    convolution.
+    """
 
     def __init__(self, groups=1):
         super().__init__()
@@ -91,7 +95,9 @@ def test_resnet_with_batch_norm_and_relu_in_place(groups):
 
 
 class Shared(nn.Module):
-    """A layer used twice, a weight tied to the embedding, a parameter without a layer, and one that is never used."""
+    """A layer used twice, a weight tied to the embedding, a parameter without a layer, and one
+    that is never used.
+    """
 
     def __init__(self):
         super().__init__()

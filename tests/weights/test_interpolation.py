@@ -1,4 +1,6 @@
-"""Interpolation of models: its ends and its middle on every kind of model, importances, added classes, what it refuses, other devices."""
+"""Interpolation of models: its ends and its middle on every kind of model, importances, added
+classes, what it refuses, other devices.
+"""
 
 import copy
 

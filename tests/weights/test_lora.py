@@ -1,4 +1,6 @@
-"""Adapters: the merged weight lies on the line, the result is a plain adapter, what does not go together is named."""
+"""Adapters: the merged weight lies on the line, the result is a plain adapter, what does not go
+together is named.
+"""
 
 import pytest
 import tiny

@@ -1,4 +1,6 @@
-"""Renumbered units: the same logits before anything else, matching that finds what was scrambled, and what is refused."""
+"""Renumbered units: the same logits before anything else, matching that finds what was
+scrambled, and what is refused.
+"""
 
 import copy
 import itertools
@@ -9,6 +11,7 @@ import tiny
 import torch
 from torch import nn
 
+from compatkit.training.loop import fine_tune, predict
 from compatkit.weights.rebasin import (
     Matching,
     _assign_heads,
@@ -19,7 +22,6 @@ from compatkit.weights.rebasin import (
     random_permutation,
     symmetries,
 )
-from compatkit.training.loop import fine_tune, predict
 
 ENCODER = {
     "vocab_size": 40,
@@ -113,7 +115,7 @@ def apart(first, second):
     )
 
 
-# --- renumbering changes nothing -------------------------------------------------------------------------------------
+# --- renumbering changes nothing ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -190,15 +192,20 @@ def test_half_precision_keeps_its_type():
     assert match(twin, model).distance_after == 0
 
 
-# --- the groups ------------------------------------------------------------------------------------------------------
+# --- the groups -----------------------------------------------------------------------------------
 
 
 def test_the_groups_of_an_encoder():
     assert group_sizes(made("bert")) == {
-        "residual": 24, "layer.0.query_key": 24, "layer.0.value": 24, "layer.0.feed_forward": 36, "layer.1.query_key": 24,
+        "residual": 24,
+        "layer.0.query_key": 24,
+        "layer.0.value": 24,
+        "layer.0.feed_forward": 36,
+        "layer.1.query_key": 24,
         "layer.1.value": 24,
-        "layer.1.feed_forward": 36, "pooled": 24,
-    }  # fmt: skip
+        "layer.1.feed_forward": 36,
+        "pooled": 24,
+    }
     assert {"embedding": 12, "residual": 24}.items() <= group_sizes(made("electra")).items()
     assert "embedding" not in group_sizes(made("electra of one width"))
 
@@ -235,7 +242,7 @@ def test_every_tensor_has_its_axes(name):
         )
 
 
-# --- matching --------------------------------------------------------------------------------------------------------
+# --- matching -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -376,7 +383,7 @@ def test_trained_models_are_matched_and_answer_as_before():
     assert match(same, old).moved < 0.1, "from the same first weights units keep their numbers"
 
 
-# --- the barrier -----------------------------------------------------------------------------------------------------
+# --- the barrier ----------------------------------------------------------------------------------
 
 
 def test_barriers_by_hand():
@@ -391,7 +398,7 @@ def test_what_is_no_line_has_no_barrier(values):
         barrier(values)
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -429,7 +436,8 @@ def test_units_inside_a_head_may_move_alone():
 def test_models_of_another_architecture_are_refused_by_tensor():
     with pytest.raises(
         ValueError,
-        match=r"'bert.encoder.layer.0.intermediate.dense.weight' has the shape \(36, 24\) in the target and \(48, 24\)",
+        match=r"'bert.encoder.layer.0.intermediate.dense.weight' has the shape \(36, 24\) in the "
+        r"target and \(48, 24\)",
     ):
         match(made("bert"), encoder("bert", intermediate_size=48))
     with pytest.raises(ValueError, match=r"bert.encoder.layer.1.\S+ .*only in the reference"):

@@ -1,4 +1,6 @@
-"""Rules of interpolation: the formulas, the ends, types, pieces, devices, and a rule of one's own."""
+"""Rules of interpolation: the formulas, the ends, types, pieces, devices, and a rule of one's
+own.
+"""
 
 import pytest
 import torch

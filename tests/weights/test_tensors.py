@@ -1,4 +1,6 @@
-"""The one check before two models are brought together: names, shapes, types, values, ties, classes, tokenizers."""
+"""The one check before two models are brought together: names, shapes, types, values, ties,
+classes, tokenizers.
+"""
 
 import pytest
 import torch
@@ -38,9 +40,15 @@ def test_equal_specs_pass_and_each_difference_is_named():
     for other, message in (
         ({"a": MATRIX}, r"\['b'\] only in the left"),
         ({**both, "c": TABLE}, r"\['c'\] only in the right"),
-        ({"a": MATRIX._replace(shape=(2, 3)), "b": TABLE}, r"'a' has the shape \(3, 2\) in the left and \(2, 3\) in the right"),
-        ({"a": TensorSpec((3, 2), "I8", False), "b": TABLE}, "'a' is F32 in the left and I8 in the right"),
-    ):  # fmt: skip
+        (
+            {"a": MATRIX._replace(shape=(2, 3)), "b": TABLE},
+            r"'a' has the shape \(3, 2\) in the left and \(2, 3\) in the right",
+        ),
+        (
+            {"a": TensorSpec((3, 2), "I8", False), "b": TABLE},
+            "'a' is F32 in the left and I8 in the right",
+        ),
+    ):
         with pytest.raises(ValueError, match=message):
             check_tensors(both, other, sides=("left", "right"))
     check_tensors(
