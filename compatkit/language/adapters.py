@@ -14,10 +14,11 @@ import math
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../nbs/language/adapters.ipynb #b4296a9c
 import torch
@@ -30,6 +31,7 @@ from peft import (
 )
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
@@ -38,6 +40,10 @@ from transformers.trainer_callback import PrinterCallback
 from .teachers import learnt_positions, model_fingerprint, whole_tensor
 from ..support.hashing import hash_order
 from ..training.loop import LengthGroupedSampler, resolve_precision
+
+# %% ../../nbs/language/adapters.ipynb #bdf9b1ce
+if TYPE_CHECKING:
+    from compatkit.language.models import TokenRows
 
 # %% ../../nbs/language/adapters.ipynb #5b47586e
 @dataclass(frozen=True)
@@ -95,7 +101,8 @@ class AdapterRecipe:
 
 # %% ../../nbs/language/adapters.ipynb #544bcf71
 def add_adapter(
-    model,  # a causal language model, changed in place; or a PeftModel, which gets one more
+    # a causal language model, changed in place; or a PeftModel, which gets one more
+    model: nn.Module,
     recipe: AdapterRecipe,
     name: str = "task",
     seed: int = 0,  # of its first weights
@@ -104,10 +111,7 @@ def add_adapter(
 
     ValueError if the name is taken.
     """
-    if name in getattr(model, "peft_config", {}):
-        raise ValueError(
-            f"the model has an adapter {name!r} already; there are {sorted(model.peft_config)}"
-        )
+    _refuse_taken(model, name)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         if isinstance(model, PeftModel):
@@ -116,6 +120,14 @@ def add_adapter(
             model = get_peft_model(model, recipe.lora(), adapter_name=name)
     model.set_adapter(name)
     return model
+
+
+def _refuse_taken(model: nn.Module, name: str) -> None:
+    """ValueError if the model has an adapter of this name."""
+    if name in getattr(model, "peft_config", {}):
+        raise ValueError(
+            f"the model has an adapter {name!r} already; there are {sorted(model.peft_config)}"
+        )
 
 
 def copy_adapter(
@@ -152,7 +164,7 @@ def _sharded(model) -> bool:
 def switched_to(
     model: PeftModel,
     name: str,  # of an adapter
-):
+) -> Iterator[PeftModel]:
     """Within the block this adapter answers, without dropout and without being trained;
     afterwards all is as before.
     """
@@ -170,7 +182,7 @@ def switched_to(
 
 # %% ../../nbs/language/adapters.ipynb #5ae603e3
 def base_fingerprint(
-    model,  # a causal language model, with adapters or without
+    model: nn.Module,  # a causal language model, with adapters or without
 ) -> str:
     """SHA-256 over the base's weights, 16 hexadecimal digits."""
     return model_fingerprint(model, base_only=True)
@@ -179,7 +191,7 @@ def base_fingerprint(
 def save_adapter(
     model: PeftModel,
     name: str,  # of the adapter
-    folder,  # made if it is not there
+    folder: str | Path,  # made if it is not there
     base: str | None = None,  # the base's fingerprint, if it is known already
 ) -> None:
     """Write one adapter as an ordinary PEFT adapter, with the fingerprint of its base beside it.
@@ -198,8 +210,8 @@ def save_adapter(
 
 
 def load_adapter(
-    model,  # the base, or a PeftModel
-    folder,  # where save_adapter, or PEFT, wrote one
+    model: nn.Module,  # the base, or a PeftModel
+    folder: str | Path,  # where save_adapter, or PEFT, wrote one
     name: str = "task",
 ) -> PeftModel:
     """The model with this adapter, active.
@@ -207,32 +219,20 @@ def load_adapter(
     FileNotFoundError if there is none, ValueError if it was made for another base.
     """
     folder = Path(folder)
-    if (
-        not (folder / "adapter_model.safetensors").is_file()
-        or not (folder / "adapter_config.json").is_file()
-    ):
+    files = [folder / "adapter_config.json", folder / "adapter_model.safetensors"]
+    if not all(file.is_file() for file in files):
         raise FileNotFoundError(
-            f"no adapter in {folder}: adapter_config.json and adapter_model.safetensors are "
-            "looked for"
+            f"no adapter in {folder}: {' and '.join(file.name for file in files)} are looked for"
         )
-    if name in getattr(model, "peft_config", {}):
-        raise ValueError(
-            f"the model has an adapter {name!r} already; there are {sorted(model.peft_config)}"
-        )
-    if (folder / "base.json").is_file() and json.loads((folder / "base.json").read_text())[
-        "base"
-    ] != base_fingerprint(model):
-        raise ValueError(
-            f"the adapter {folder.name} was trained on another base model (its weights differ); "
-            "load that base, or train an adapter for this one"
-        )
+    _refuse_taken(model, name)
+    _refuse_another_base(model, folder)
     config = LoraConfig.from_pretrained(str(folder))
     try:
         if isinstance(model, PeftModel):
             model.add_adapter(name, config)
         else:
             model = get_peft_model(model, config, adapter_name=name)
-        _put(model, name, load_file(str(folder / "adapter_model.safetensors")))
+        _put(model, name, load_file(str(files[1])))
     except (RuntimeError, SafetensorError) as error:
         raise ValueError(
             f"the adapter {folder.name} does not fit this base model, or its file is damaged: "
@@ -240,6 +240,16 @@ def load_adapter(
         ) from None
     model.set_adapter(name)
     return model
+
+
+def _refuse_another_base(model: nn.Module, folder: Path) -> None:
+    """ValueError if an adapter's folder names a base with other weights than the model's."""
+    note = folder / "base.json"
+    if note.is_file() and json.loads(note.read_text())["base"] != base_fingerprint(model):
+        raise ValueError(
+            f"the adapter {folder.name} was trained on another base model (its weights differ); "
+            "load that base, or train an adapter for this one"
+        )
 
 
 def _put(model: PeftModel, name: str, weights: dict) -> None:
@@ -267,7 +277,7 @@ class Objective:
         """
         return {}
 
-    def loss(self, model, inputs: dict):
+    def loss(self, model: nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Scalar loss of one batch; `model` may be inside DistributedDataParallel, whose forward
         must be called once.
         """
@@ -381,8 +391,8 @@ class RowsPart(torch.utils.data.Dataset):
 
     def __init__(
         self,
-        rows,  # token rows, such as language.encode_examples returns
-        positions,  # of the rows that are part of it
+        rows: "TokenRows",  # token rows, such as language.encode_examples returns
+        positions: Iterable[int],  # of the rows that are part of it
     ):
         self.rows, self.positions = rows, [int(one) for one in positions]
         self.ids, self.lengths = (
@@ -408,9 +418,9 @@ class RowsPart(torch.utils.data.Dataset):
 
 
 def split_rows(
-    rows,  # token rows
+    rows: "TokenRows",  # token rows
     share: float = 0.2,  # of the validation part
-) -> tuple:
+) -> tuple[RowsPart, RowsPart]:
     """(training part, validation part): a fixed split by the hash of the ids, in the order of
     the rows.
     """
@@ -427,10 +437,10 @@ def train_adapter(
     objective: Objective | None = None,  # None: next-token cross-entropy
     seed: int = 0,  # of the order of the batches
     # of the checkpoints, to go on after a kill; None: a temporary one, for one process
-    folder=None,
+    folder: str | Path | None = None,
     progress: bool = False,  # a progress bar
     callbacks: tuple = (),  # further callbacks of transformers.Trainer
-    **arguments,  # any of transformers.TrainingArguments
+    **arguments: object,  # any of transformers.TrainingArguments
 ) -> Trained:
     """Train the active adapter; ValueError for a folder of another training or none for several
     processes, FloatingPointError for a loss that is not finite.

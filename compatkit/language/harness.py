@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # %% ../../nbs/language/harness.ipynb #d26271f1
 import numpy as np
@@ -20,6 +21,11 @@ import numpy as np
 from .models import judge
 from .tasks import LANGUAGE_TASKS, Question, Questions
 from ..predictions import Predictions
+
+# %% ../../nbs/language/harness.ipynb #d0940487
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PreTrainedTokenizerBase
 
 # %% ../../nbs/language/harness.ipynb #6d845fd1
 HARNESS_TASKS = {
@@ -42,8 +48,8 @@ def harness_version() -> str:
 
 
 def harness_answers(
-    model,  # a causal language model, or a PeftModel with the wanted adapter active
-    tokenizer,
+    model: "nn.Module",  # a causal language model, or a PeftModel with the wanted adapter active
+    tokenizer: "PreTrainedTokenizerBase",
     task: Questions,  # piqa, hellaswag or gsm8k
     files: Mapping[str, Sequence[Path]],  # split → its parquet files, from tasks.task_files
     *,

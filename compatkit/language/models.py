@@ -17,13 +17,16 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../nbs/language/models.ipynb #df0eccb2
 import numpy as np
 import torch
+from torch import nn
 from transformers import (
     GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
     StoppingCriteria,
     StoppingCriteriaList,
     Trainer,
@@ -34,7 +37,11 @@ from transformers.trainer_callback import PrinterCallback
 # %% ../../nbs/language/models.ipynb #c42b1f7b
 from .tasks import Generation, Question, Questions, joined, raw_text
 from ..predictions import Predictions
-from ..training.models import model_folder, quiet_loading
+from ..training.models import model_folder, quiet_loading, read_safely
+
+# %% ../../nbs/language/models.ipynb #1a3c4624
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 # %% ../../nbs/language/models.ipynb #a7519bf0
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
@@ -43,7 +50,7 @@ SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 def byte_pairs(
     texts: list,  # training texts only: never the test's
     vocabulary: int = 1000,  # entries at most; 259 of them are the bytes and the special tokens
-):
+) -> "PreTrainedTokenizerFast":
     """A byte-level BPE tokenizer trained on the texts, as transformers' fast tokenizer; the same
     texts give the same one.
     """
@@ -78,12 +85,12 @@ def byte_pairs(
 
 # %% ../../nbs/language/models.ipynb #d80b9cff
 def small_language_model(
-    tokenizer,  # its vocabulary decides the embedding's size
+    tokenizer: PreTrainedTokenizerBase,  # its vocabulary decides the embedding's size
     seed: int = 0,  # of all weights
     layers: int = 4,
     width: int = 160,  # hidden size; heads of 32
     max_length: int = 512,  # positions
-):
+) -> PreTrainedModel:
     """A small Llama with random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -109,7 +116,7 @@ def small_language_model(
 def language_model(
     name: str | Path,  # a local folder or an id on the hub
     dtype: str = "float32",  # of the weights: float32 or bfloat16
-):
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """(model, tokenizer) of a causal language model; ValueError or FileNotFoundError where it
     cannot be read safely, or the two do not fit.
     """
@@ -120,7 +127,10 @@ def language_model(
     folder = model_folder(str(name))
     with quiet_loading():
         model = AutoModelForCausalLM.from_pretrained(
-            folder, use_safetensors=True, trust_remote_code=False, dtype=getattr(torch, dtype)
+            folder,
+            **read_safely(folder),
+            trust_remote_code=False,
+            dtype=getattr(torch, dtype),
         )
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
@@ -146,10 +156,10 @@ class TokenRows(torch.utils.data.Dataset):
         ids: Sequence,  # of the rows
         tokens: Sequence,  # token numbers, one list a row
         pad_token_id: int,
-        learned_from: Sequence
-        | None = None,  # the first position of each row that is learned; None: all are
-        positions: Sequence
-        | None = None,  # where a row holds several texts: each token's place in its own text
+        # the first position of each row that is learned; None: all are
+        learned_from: Sequence | None = None,
+        # where a row holds several texts: each token's place in its own text
+        positions: Sequence | None = None,
     ):
         if not len(tokens):
             raise ValueError("there are no texts to train on: give at least one")
@@ -200,7 +210,7 @@ class TokenRows(torch.utils.data.Dataset):
 # %% ../../nbs/language/models.ipynb #4b959b4a
 def pack(
     texts: list,
-    tokenizer,
+    tokenizer: PreTrainedTokenizerBase,
     length: int = 128,  # tokens in a block
     seed: int = 0,  # of the order of the texts
 ) -> TokenRows:
@@ -252,7 +262,7 @@ TOO_LONG, LEARN = ("error", "cut"), ("all", "answer")
 
 def encode_examples(
     questions: Sequence[Question],
-    tokenizer,
+    tokenizer: PreTrainedTokenizerBase,
     max_length: int | None = None,  # tokens in a row, at most; give the model's positions
     *,
     learn: str = "all",  # all: context and answer; answer: the answer only
@@ -363,7 +373,7 @@ def language_arguments(
     seed: int = 0,  # of the order of the batches and of dropout
     precision: str = "float32",  # or bfloat16: autocast
     progress: bool = True,  # a progress bar
-    **given,  # any of transformers.TrainingArguments; they go first
+    **given: object,  # any of transformers.TrainingArguments; they go first
 ) -> TrainingArguments:
     """Trainer's arguments for language models: short runs that keep nothing by themselves."""
     _one_of(precision=(precision, _PRECISIONS))
@@ -406,14 +416,16 @@ def _keeping_cache(config):
 
 
 def pretrain(
-    model,  # a causal language model of transformers, or one with an adapter; it is changed
+    # a causal language model of transformers, or one with an adapter; it is changed
+    model: nn.Module,
     rows: TokenRows,
     seed: int = 0,  # of the order of the batches
     *,
     validation: TokenRows | None = None,  # its loss is logged after each epoch as eval_loss
     precision: str = "float32",  # or bfloat16: autocast
     progress: bool = True,  # a progress bar
-    **arguments,  # any of transformers.TrainingArguments, such as max_steps and learning_rate
+    # any of transformers.TrainingArguments, such as max_steps and learning_rate
+    **arguments: object,
 ) -> Trained:
     """Train on next tokens; FloatingPointError when the loss is no longer finite."""
     watched = {} if validation is None else {"eval_strategy": "epoch"}
@@ -443,14 +455,14 @@ def pretrain(
 # %% ../../nbs/language/models.ipynb #224c5235
 @torch.no_grad()
 def score_choices(
-    model,  # a causal language model
-    tokenizer,
+    model: nn.Module,  # a causal language model
+    tokenizer: PreTrainedTokenizerBase,
     questions: Sequence[Question],  # all with the same number of choices
     *,
     batch_size: int = 32,  # rows, each a context with one choice
     # error, or cut: contexts lose tokens on the left, as in lm-evaluation-harness
     too_long: str = "error",
-    device=None,  # where to compute; by default a GPU if there is one
+    device: torch.device | str | None = None,  # where to compute; by default a GPU if there is one
 ) -> Predictions:
     """Predictions whose logits (N, C) are the choices' log-likelihoods.
 
@@ -579,15 +591,15 @@ def _until(text: str, stops: tuple) -> str:
 # %% ../../nbs/language/models.ipynb #fa6bf40e
 @torch.no_grad()
 def generate(
-    model,  # a causal language model
-    tokenizer,
+    model: nn.Module,  # a causal language model
+    tokenizer: PreTrainedTokenizerBase,
     questions: Sequence[Question],
     generation: Generation = Generation(),  # stops, length, repetition
     *,
     batch_size: int = 32,
     # error, or cut: contexts lose tokens on the left, as in lm-evaluation-harness
     too_long: str = "error",
-    device=None,  # where to compute; by default a GPU if there is one
+    device: torch.device | str | None = None,  # where to compute; by default a GPU if there is one
 ) -> list[str]:
     """What the model writes after each context, greedily; ValueError names contexts that leave
     no room for the answer.
@@ -600,34 +612,32 @@ def generate(
             f"answers of {generation.max_new_tokens} tokens leave no room for a context in the "
             f"model's {limit}: lower max_new_tokens"
         )
-    coded = [
-        tokenizer(one.prompt)["input_ids"] if one.prompt else _first(tokenizer) for one in questions
-    ]
     room = limit and limit - generation.max_new_tokens
-    coded = [
-        context
-        for context, _ in _fitting(
-            [(context, []) for context in coded], [one.id for one in questions], room, too_long
-        )
-    ]
+    coded = _contexts(tokenizer, questions, room, too_long)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     model = model.to(device).eval()
     texts = [""] * len(coded)
     order = sorted(range(len(coded)), key=lambda row: -len(coded[row]))
     for start in range(0, len(order), batch_size):
         part = order[start : start + batch_size]
-        for row, text in zip(
-            part,
-            _written(
-                model,
-                tokenizer,
-                [coded[row] for row in part],
-                generation._replace(stops=stops),
-                device,
-            ),
-        ):
+        contexts, rule = [coded[row] for row in part], generation._replace(stops=stops)
+        for row, text in zip(part, _written(model, tokenizer, contexts, rule, device)):
             texts[row] = _until(text, stops)
     return texts
+
+
+def _contexts(
+    tokenizer: PreTrainedTokenizerBase,
+    questions: Sequence[Question],
+    room: int | None,  # tokens, at most
+    too_long: str,
+) -> list[list[int]]:
+    """The questions' contexts as tokens, checked or cut to the room."""
+    coded = [
+        tokenizer(one.prompt)["input_ids"] if one.prompt else _first(tokenizer) for one in questions
+    ]
+    alone = [(context, []) for context in coded]
+    return [one for one, _ in _fitting(alone, [one.id for one in questions], room, too_long)]
 
 # %% ../../nbs/language/models.ipynb #bd38fa8b
 def _written(model, tokenizer, contexts: list, generation: Generation, device) -> list[str]:
@@ -738,15 +748,15 @@ def judge(
 
 # %% ../../nbs/language/models.ipynb #9850bdb9
 def answer(
-    model,  # a causal language model
-    tokenizer,
+    model: nn.Module,  # a causal language model
+    tokenizer: PreTrainedTokenizerBase,
     task: Questions,
     split: str = "test",  # train, selection or test
     measure: str | None = None,  # one of the task's measures; None: its usual one
     *,
     generation: Generation | None = None,  # for written answers; None: the task's
     extract: str = "flexible",  # for numbers: strict or flexible
-    **options,  # batch_size, too_long and device
+    **options: object,  # batch_size, too_long and device
 ) -> Predictions:
     """The model's Predictions for a split of a task; ValueError for a split or measure that the
     task has not.

@@ -10,7 +10,7 @@ __all__ = ['ARITHMETIC', 'BELOW', 'LANGUAGE_TASKS', 'Question', 'joined', 'Gener
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -187,10 +187,10 @@ def _some(questions: tuple, count: int, salt: str) -> tuple:
 
 # %% ../../nbs/language/tasks.ipynb #8f93cbe4
 def cut_by_context(
-    questions,  # Questions of one set
+    questions: Sequence[Question],  # Questions of one set
     share: float,  # of the second part, between 0 and 1
     salt: str = "context",  # another salt gives another cut
-) -> tuple:
+) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
     """The questions in two parts that share no context; both keep their order.
 
     ValueError for a share outside 0 to 1.
@@ -205,10 +205,10 @@ def cut_by_context(
 
 # %% ../../nbs/language/tasks.ipynb #79bf7c7a
 def without_overlap(
-    train,  # Questions
-    selection,
-    test,
-) -> tuple:
+    train: Sequence[Question],  # Questions
+    selection: Sequence[Question],
+    test: Sequence[Question],
+) -> tuple[tuple[Question, ...], tuple[Question, ...], tuple[Question, ...], int]:
     """(train, selection, test, how many were left out), with no context in two of them; the test
     split stays whole.
     """
@@ -480,9 +480,8 @@ def _hub_files(source: Source) -> dict:
 # %% ../../nbs/language/tasks.ipynb #f5ae3547
 def load_questions(
     name: str,  # "arithmetic" or a key of LANGUAGE_TASKS
-    data_dir: str
-    | Path
-    | None = None,  # folder with one folder per set; else $COMPATKIT_DATA, else the hub
+    # folder with one folder per set; else $COMPATKIT_DATA, else the hub
+    data_dir: str | Path | None = None,
     # the paper's splits: a fifth of train chooses the epoch, the whole public test is reported
     as_in_paper: bool = False,
 ) -> Questions:
@@ -530,30 +529,10 @@ def _assemble(name: str, source: Source, files: dict, place: str) -> Questions:
         for split, paths in files.items()
         if split in {"train", "validation", source.tested}
     }
-    train, validation, tested = (
-        read.get(split, ()) for split in ("train", "validation", source.tested)
-    )
-    title = name
-    if name == "hellaswag":
-        selection, tested = cut_by_context(validation, 0.5, "halves")
-        rule = "selection and test: two halves of validation by hash of the context"
-        if not train:
-            train, selection = cut_by_context(selection, 0.2, "selection")
-            title = f"{name} ({len(train):,} train)"
-            rule = (
-                "test: half of validation by hash of the context; train and selection: the "
-                "other half, four to one"
-            )
-    elif source.tested == "validation" or not validation:
-        train, selection = cut_by_context(train, 0.1, "selection")
-        reported = "validation" if source.tested == "validation" else "the labelled test set"
-        rule = f"selection: a tenth of train by hash of the context; test: {reported}"
-    else:
-        selection, rule = validation, "selection: validation; test: the labelled test set"
+    train, selection, tested, rule = _cut(name, source, read)
+    lent = name == "hellaswag" and not read.get("train")
+    title = f"{name} ({len(train):,} train)" if lent else name
     train, selection, tested, left_out = without_overlap(train, selection, tested)
-    rule += (
-        f"; {left_out} examples left out whose context stands in another split" if left_out else ""
-    )
     if empty := [
         split
         for split, part in (("train", train), ("selection", selection), ("test", tested))
@@ -563,9 +542,33 @@ def _assemble(name: str, source: Source, files: dict, place: str) -> Questions:
         raise ValueError(
             f"the task {name!r} has no examples for {' and '.join(empty)}: its files hold {held}"
         )
-    return Questions(
-        name, title, train, selection, tested, source.measures, source.generation, rule, place
-    )
+    splits, rule = (train, selection, tested), rule + _left_out(left_out)
+    return Questions(name, title, *splits, source.measures, source.generation, rule, place)
+
+
+def _cut(name: str, source: Source, read: dict) -> tuple[tuple, tuple, tuple, str]:
+    """(train, selection, test, the rule in words), from the splits that were read."""
+    train, validation = read.get("train", ()), read.get("validation", ())
+    tested = read.get(source.tested, ())
+    if name == "hellaswag":
+        selection, tested = cut_by_context(validation, 0.5, "halves")
+        if train:
+            rule = "selection and test: two halves of validation by hash of the context"
+            return train, selection, tested, rule
+        rule = "test: half of validation by hash of the context; train and selection: the "
+        rule += "other half, four to one"
+        return *cut_by_context(selection, 0.2, "selection"), tested, rule
+    if source.tested == "validation" or not validation:
+        reported = "validation" if source.tested == "validation" else "the labelled test set"
+        rule = f"selection: a tenth of train by hash of the context; test: {reported}"
+        return *cut_by_context(train, 0.1, "selection"), tested, rule
+    return train, validation, tested, "selection: validation; test: the labelled test set"
+
+
+def _left_out(count: int) -> str:
+    """What a rule says of examples whose context another split has."""
+    told = f"; {count} examples left out whose context stands in another split"
+    return told if count else ""
 
 
 def _assemble_as_in_paper(name: str, source: Source, files: dict, place: str) -> Questions:
@@ -578,10 +581,7 @@ def _assemble_as_in_paper(name: str, source: Source, files: dict, place: str) ->
     reported = "validation" if source.tested == "validation" else "the labelled test set"
     rule = (
         "as in the paper: selection, which also chooses the epoch: a fifth of train by hash "
-        f"of the context; test: the whole of {reported}"
-    )
-    rule += (
-        f"; {left_out} examples left out whose context stands in another split" if left_out else ""
+        f"of the context; test: the whole of {reported}{_left_out(left_out)}"
     )
     splits = train, selection, tested
     return Questions(name, name, *splits, source.measures, source.generation, rule, place, True)

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../nbs/language/teachers.ipynb #b0dc48a8
 import numpy as np
@@ -22,11 +22,21 @@ import torch
 from filelock import FileLock
 from safetensors import safe_open
 from safetensors.numpy import save_file
+from torch import nn
+
+# %% ../../nbs/language/teachers.ipynb #9212fec2
+from ..support.hashing import weights_hash
+
+# %% ../../nbs/language/teachers.ipynb #13a24cb5
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from compatkit.language.models import TokenRows
 
 # %% ../../nbs/language/teachers.ipynb #bba08aca
 def learnt_counts(
-    rows,  # token rows, such as language.encode_examples returns
-) -> list:
+    rows: "TokenRows",  # token rows, such as language.encode_examples returns
+) -> list[int]:
     """How many predictions of each row are learnt from; ValueError names the rows in which none
     is.
     """
@@ -43,8 +53,8 @@ def learnt_counts(
 
 # %% ../../nbs/language/teachers.ipynb #2f45fc3c
 def learnt_positions(
-    labels,  # (B, T), -100: not learnt from
-) -> tuple:
+    labels: torch.Tensor,  # (B, T), -100: not learnt from
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(positions (N,) in the flattened batch whose output is learnt from, their labels (N,));
     ValueError if there are none.
     """
@@ -66,7 +76,7 @@ class HiddenStates(NamedTuple):
     weight: torch.Tensor  # (V, H)
     bias: torch.Tensor | None = None  # (V,)
 
-    def logits(self, positions) -> torch.Tensor:
+    def logits(self, positions: torch.Tensor) -> torch.Tensor:
         """Logits (N, V) at positions of the flattened batch."""
         states = self.states.reshape(-1, self.states.shape[-1])[positions]
         return torch.nn.functional.linear(states, self.weight, self.bias)
@@ -75,7 +85,7 @@ class HiddenStates(NamedTuple):
 def hidden_states(
     # a causal language model of transformers, or a PeftModel around one, or either inside
     # DistributedDataParallel
-    model,
+    model: nn.Module,
     batch: dict,  # input_ids and attention_mask; anything else is ignored
 ) -> HiddenStates:
     """One forward pass up to the output head; of the logits only the last position's are made."""
@@ -99,7 +109,7 @@ def hidden_states(
 # %% ../../nbs/language/teachers.ipynb #6ec5cbe5
 @torch.no_grad()
 def check_plain_head(
-    model,  # a causal language model
+    model: nn.Module,  # a causal language model
 ) -> None:
     """ValueError if the model's logits are not its last hidden states times its head."""
     tokens = (
@@ -120,7 +130,7 @@ def check_plain_head(
 def chunks(
     count: int,  # tokens
     vocabulary: int,
-    device=None,  # where the logits will be
+    device: torch.device | str | None = None,  # where the logits will be
 ) -> Iterator[slice]:
     """Slices of tokens whose logits together have about four million numbers (sixty-four on a
     GPU).
@@ -149,8 +159,8 @@ class TopTokens(NamedTuple):
 
 # %% ../../nbs/language/teachers.ipynb #4f2ff3ba
 def top_tokens(
-    logits,  # (N, V)
-    label,  # (N,)
+    logits: torch.Tensor,  # (N, V)
+    label: torch.Tensor,  # (N,)
     k: int = 64,
     temperature: float = 2.0,  # above 0
 ) -> TopTokens:
@@ -166,7 +176,7 @@ def top_tokens(
 # %% ../../nbs/language/teachers.ipynb #382e36ed
 def whole_tensor(
     # a tensor, or one that is sharded over processes (a DTensor): then each of them must ask
-    value,
+    value: torch.Tensor,
 ) -> torch.Tensor:
     """The tensor on the CPU, put together if it was in pieces."""
     value = value.full_tensor() if hasattr(value, "full_tensor") else value
@@ -174,7 +184,8 @@ def whole_tensor(
 
 
 def model_fingerprint(
-    model,  # a model of transformers, or a PeftModel: then its base and its active adapter
+    # a model of transformers, or a PeftModel: then its base and its active adapter
+    model: nn.Module,
     base_only: bool = False,  # leave adapters out
 ) -> str:
     """SHA-256 over the names, shapes, types and bits of a model's weights, 16 hexadecimal
@@ -188,16 +199,12 @@ def model_fingerprint(
             continue
         name = name if adapter is None else name[: adapter.start(1)] + name[adapter.end(1) :]
         found[name.removeprefix("base_model.model.").replace(".base_layer.", ".")] = value
-    digest = hashlib.sha256()
-    for name in sorted(found):
-        value = whole_tensor(found[name])
-        digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()[:16]
+    whole = ((name, whole_tensor(found[name])) for name in sorted(found))  # one at a time
+    return weights_hash(whole, "{name} {shape} {dtype}\n")
 
 
 def tokenizer_fingerprint(
-    tokenizer,  # of transformers
+    tokenizer: "PreTrainedTokenizerBase",  # of transformers
 ) -> str:
     """SHA-256 over a tokenizer's vocabulary and rules, 16 hexadecimal digits; truncation and
     padding are no part of it.
@@ -270,9 +277,9 @@ class KeptDistributions:
 
     def __init__(
         self,
-        folder,  # where keep_distributions wrote them
-        identity: dict
-        | None = None,  # whose they must be: any of model, tokenizer, data, k, temperature
+        folder: str | Path,  # where keep_distributions wrote them
+        # whose they must be: any of model, tokenizer, data, k, temperature
+        identity: dict | None = None,
     ):
         """FileNotFoundError without an index; ValueError for another owner, or if unfinished or
         damaged.
@@ -384,10 +391,11 @@ def _ask(
 # %% ../../nbs/language/teachers.ipynb #90267e11
 def keep_distributions(
     # a causal language model, or a PeftModel with the wanted adapter active; put in evaluation mode
-    model,
-    rows,  # token rows
-    folder,  # where to keep them; made if it is not there, gone on with if it is unfinished
-    tokenizer=None,  # whose fingerprint to note; None: none
+    model: nn.Module,
+    rows: "TokenRows",  # token rows
+    # where to keep them; made if it is not there, gone on with if it is unfinished
+    folder: str | Path,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,  # whose fingerprint to note; None: none
     k: int = 64,
     temperature: float = 2.0,
     batch_size: int = 16,  # examples
@@ -403,42 +411,46 @@ def keep_distributions(
             "above 0"
         )
     check_plain_head(model.eval())
-    folder, identity, counts = (
-        Path(folder),
-        owner(model, rows, tokenizer, k, temperature),
-        learnt_counts(rows),
-    )
+    folder, identity = Path(folder), owner(model, rows, tokenizer, k, temperature)
+    counts = learnt_counts(rows)
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
-        index = _read_index(folder)
-        if index is not None:
-            _check_owner(index["identity"], identity, folder)
-        if index is None or index["examples_per_shard"] != shard:
-            first = np.concatenate([[0], np.cumsum(counts)]).tolist()
-            index = {
-                "format": _FORMAT,
-                "identity": identity,
-                "examples_per_shard": shard,
-                "first_token": first,
-                "shards": {},
-            }
+        index = _begun(folder, identity, counts, shard)
+        shards = index["shards"]
         for number, name in enumerate(_shard_names(len(rows), shard)):
-            if name in index["shards"] and index["shards"][name]["sha256"] == _hash_of(
-                folder / name
-            ):
+            if name in shards and shards[name]["sha256"] == _hash_of(folder / name):
                 continue
             part = range(number * shard, min((number + 1) * shard, len(rows)))
             found = _ask(model, rows, counts, part, k, temperature, batch_size)
-            index["shards"][name] = _keep_shard(folder, name, [found[row] for row in part], model)
-            _write(
-                folder,
-                "index.json",
-                lambda path: path.write_text(json.dumps(index), encoding="utf-8"),
-            )
+            shards[name] = _keep_shard(folder, name, [found[row] for row in part], model)
+            text = json.dumps(index)
+            _write(folder, "index.json", lambda path: path.write_text(text, encoding="utf-8"))
     return KeptDistributions(folder, identity)
 
 
-def owner(model, rows, tokenizer=None, k: int = 64, temperature: float = 2.0) -> dict:
+def _begun(folder: Path, identity: dict, counts: list, shard: int) -> dict:
+    """The folder's index, or a new one without shards; ValueError if the folder is another's."""
+    index = _read_index(folder)
+    if index is not None:
+        _check_owner(index["identity"], identity, folder)
+    if index is not None and index["examples_per_shard"] == shard:
+        return index
+    return {
+        "format": _FORMAT,
+        "identity": identity,
+        "examples_per_shard": shard,
+        "first_token": np.concatenate([[0], np.cumsum(counts)]).tolist(),
+        "shards": {},
+    }
+
+
+def owner(
+    model: nn.Module,
+    rows: "TokenRows",
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    k: int = 64,
+    temperature: float = 2.0,
+) -> dict:
     """Whose distributions: fingerprints of model, tokenizer and data, with k and the
     temperature.
     """

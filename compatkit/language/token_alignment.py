@@ -7,10 +7,14 @@ __all__ = ['Span', 'shared_spans', 'row_offsets', 'shared_vocabulary', 'Coverage
 
 # %% ../../nbs/language/token_alignment.ipynb #53ee666e
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../nbs/language/token_alignment.ipynb #c5be9e70
 import numpy as np
+
+# %% ../../nbs/language/token_alignment.ipynb #5fb90971
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # %% ../../nbs/language/token_alignment.ipynb #fe689661
 class Span(NamedTuple):
@@ -61,12 +65,11 @@ def shared_spans(
 
 # %% ../../nbs/language/token_alignment.ipynb #fa9bbb15
 def row_offsets(
-    tokens: Sequence[
-        int
-    ],  # a row of tokens: the text's, then perhaps the end-of-text token; perhaps cut on the left
+    # a row of tokens: the text's, then perhaps the end-of-text token; perhaps cut on the left
+    tokens: Sequence[int],
     text: str,
-    tokenizer,  # a fast one
-) -> list:
+    tokenizer: "PreTrainedTokenizerBase",  # a fast one
+) -> list[tuple[int, int]]:
     """(begin, end) in characters for each token of a row; ValueError if the tokens are not this
     text's.
     """
@@ -85,8 +88,8 @@ def row_offsets(
 
 # %% ../../nbs/language/token_alignment.ipynb #4b612679
 def shared_vocabulary(
-    old_tokenizer,  # of transformers
-    new_tokenizer,
+    old_tokenizer: "PreTrainedTokenizerBase",  # of transformers
+    new_tokenizer: "PreTrainedTokenizerBase",
     size: int | None = None,  # rows of the old model's head, if it has more than its tokenizer
 ) -> np.ndarray:
     """(V_old,) int64: the new number of each old token, -1 where the new vocabulary does not

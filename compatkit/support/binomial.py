@@ -35,10 +35,10 @@ def _deviance(x, mean):
 
 
 def log_mass(
-    k,  # hits, 0 to n
-    n,  # trials
-    p,  # share, between 0 and 1
-):
+    k: int,  # hits, 0 to n
+    n: int,  # trials
+    p: float,  # share, between 0 and 1
+) -> float:
     """Logarithm of the probability of exactly k hits."""
     if k == 0 or k == n:
         return n * (log1p(-p) if k == 0 else log(p))
@@ -70,10 +70,10 @@ def _fraction(a, b, x):
 
 
 def at_least(
-    k,  # hits
-    n,  # trials, whole
-    p,  # share, between 0 and 1
-):
+    k: int,  # hits
+    n: int,  # trials, whole
+    p: float,  # share, between 0 and 1
+) -> float:
     """Probability of k or more hits."""
     if k <= 0 or p == 1:
         return 1.0 if k <= n else 0.0
@@ -90,10 +90,10 @@ def _tail(k, n, p):
 
 # %% ../../nbs/support/binomial.ipynb #f07d5c30
 def share_for(
-    k,  # hits, 1 to n
-    n,  # trials
-    alpha,  # between 0 and 1
-):
+    k: int,  # hits, 1 to n
+    n: int,  # trials
+    alpha: float,  # between 0 and 1
+) -> float:
     """The share at which k or more hits have probability alpha: the lower Clopper-Pearson bound.
 
     Raises ValueError for impossible counts.

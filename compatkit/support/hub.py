@@ -121,7 +121,7 @@ def _fetched(asked: dict) -> Path:
 
 # %% ../../nbs/support/hub.ipynb #f5faba67
 def local_copies(
-    data_dir=None,  # folder with one folder per set
+    data_dir: str | Path | None = None,  # folder with one folder per set
 ) -> list[Path]:
     """The folders in which to look for data sets, data_dir before $COMPATKIT_DATA;
     FileNotFoundError for one that is not there.
@@ -137,7 +137,7 @@ def local_copies(
     return list(places.values())
 
 
-def looked_for(folder: str, data_dir=None) -> str:
+def looked_for(folder: str, data_dir: str | Path | None = None) -> str:
     """Where a set's folder was looked for, in words."""
     places = local_copies(data_dir)
     return (

@@ -9,7 +9,7 @@ __all__ = ['MARK', 'is_ours', 'Outputs', 'whole_file']
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -120,7 +120,7 @@ class Outputs:
 @contextmanager
 def whole_file(
     path: Path | str,  # of the file; what is there is replaced
-):
+) -> Iterator[Path]:
     """A path to write to; the file takes its place when the block ends without an error."""
     with Outputs(force=True) as outputs:
         yield outputs.add(path)

@@ -10,7 +10,12 @@ __all__ = ['COLOURS', 'MARKERS', 'LINES', 'GREY', 'STYLE', 'house_style', 'Look'
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle, islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+# %% ../../nbs/support/pictures.ipynb #3fd226d8
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # %% ../../nbs/support/pictures.ipynb #46bdf9c5
 COLOURS = ("#0072B2", "#E69F00", "#D55E00", "#56B4E9", "#7A5195", "#CC79A7", "#000000", "#009E73")
@@ -63,7 +68,7 @@ def looks(
 
 # %% ../../nbs/support/pictures.ipynb #4ea6ba6d
 def label_axes(
-    axes,  # of matplotlib
+    axes: "Axes",  # of matplotlib
     horizontal: str,  # label of the horizontal axis, where right is better
     vertical: str,  # label of the vertical axis, where down is better
 ) -> None:
@@ -91,7 +96,7 @@ def _overlap(one: tuple, other: tuple) -> bool:
 
 
 def place_labels(
-    axes,  # of matplotlib, with its final limits
+    axes: "Axes",  # of matplotlib, with its final limits
     labels: Sequence[tuple[float, float, str, str]],  # (x, y, text, colour) in the axes' units
 ) -> list[str]:
     """Write each text near its point; returns the texts for which there was no free place."""
@@ -137,7 +142,7 @@ def _written(axes, renderer, label: tuple, inside, taken: list) -> tuple | None:
 
 # %% ../../nbs/support/pictures.ipynb #bdf6bd97
 def text_problems(
-    figure,  # of matplotlib
+    figure: "Figure",  # of matplotlib
 ) -> list[str]:
     """What is wrong with a figure's texts: beyond the canvas, or over one another; [] if nothing
     is.

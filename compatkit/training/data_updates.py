@@ -8,6 +8,7 @@ __all__ = ['ADD_DATA', 'SCENARIOS', 'USUAL', 'OldTask', 'DataUpdate', 'stratifie
 
 # %% ../../nbs/training/data_updates.ipynb #b8e8ec44
 import re
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from importlib.resources import files
@@ -143,8 +144,8 @@ def _renumbered(split, old_classes: tuple):
 
 # %% ../../nbs/training/data_updates.ipynb #62f96520
 def stratified_order(
-    ids,  # texts
-    labels,  # their classes
+    ids: Sequence[str],  # texts
+    labels: Iterable[Hashable],  # their classes
     salt: str,  # another salt gives another order
 ) -> list[int]:
     """Positions in an order whose every beginning holds the classes in their proportions."""
@@ -280,7 +281,8 @@ _FILES = {
 
 
 def massive_adddata(
-    data_dir=None,  # folder with the folder massive_en_adddata; else $COMPATKIT_DATA
+    # folder with the folder massive_en_adddata; else $COMPATKIT_DATA
+    data_dir: str | Path | None = None,
 ) -> DataUpdate:
     """The authors' data update of MASSIVE: 1,000 → 1,500 examples.
 
@@ -399,11 +401,10 @@ USUAL = 1500  # training examples after the update
 def data_update(
     name: str,  # massive_adddata, a task of load_task, or a file
     scenario: str = "add_data",  # add_data or add_classes
-    data_dir=None,
-    train: int
+    data_dir: str | Path | None = None,
     # training examples after the update; None: 1,500, or all of an embedded task or of one's own
     # file
-    | None = None,
+    train: int | None = None,
 ) -> DataUpdate:
     """One of the talk's data updates.
 

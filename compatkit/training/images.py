@@ -137,9 +137,9 @@ def channels_of(
 
 
 def channel_statistics(
-    images,  # what read_images returned
+    images: torch.Tensor | ImageFiles,  # what read_images returned
     most: int = 5000,  # of ImageFiles only so many are looked at
-) -> tuple:
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """(mean, standard deviation) of each channel over all pixels, on the scale 0 to 1, as two
     tuples rounded to 4 digits.
     """
@@ -253,7 +253,7 @@ class ImageRows(torch.utils.data.Dataset):
         self,
         ids: Sequence,  # texts
         labels: Sequence,  # whole numbers
-        images,  # what read_images returned
+        images: torch.Tensor | ImageFiles,  # what read_images returned
         preparation: Preparation,
     ):
         if not len(ids) == len(labels) == len(images):

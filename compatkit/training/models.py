@@ -14,6 +14,7 @@ import json
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # %% ../../nbs/training/models.ipynb #825fca9e
 import numpy as np
@@ -23,6 +24,11 @@ from torch import nn
 # %% ../../nbs/training/models.ipynb #42f27e0f
 from ..predictions import Predictions
 from ..support.hub import PICKLED_MODEL_FILES, repository
+
+# %% ../../nbs/training/models.ipynb #6230e1d3
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 # %% ../../nbs/training/models.ipynb #b98e2e5f
 REVISIONS = {  # id on the hub → (revision, how its commit begins)
@@ -189,7 +195,7 @@ def text_classifier(
     classes: tuple,  # class names, in the order of the labels
     seed: int = 0,  # of the new head
     layers: int | None = None,  # keep only the lowest layers
-):
+) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """A pretrained encoder with a fresh classification head, and its tokenizer."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -246,7 +252,7 @@ class quiet_loading:
 def train_tokenizer(
     texts: list,  # training texts only: never the test's
     vocabulary: int = 4000,  # entries at most
-):
+) -> "PreTrainedTokenizerFast":
     """A lower-casing WordPiece tokenizer trained on the texts, as transformers' fast tokenizer;
     the same texts give the same one.
     """
@@ -308,14 +314,14 @@ def word_pieces(
 
 # %% ../../nbs/training/models.ipynb #4885b319
 def small_classifier(
-    tokenizer,  # its vocabulary decides the embedding's size
+    tokenizer: "PreTrainedTokenizerBase",  # its vocabulary decides the embedding's size
     classes: tuple,  # class names, in the order of the labels
     seed: int = 0,  # of all weights
     layers: int = 2,
     width: int = 128,  # hidden size; heads of 32
     max_length: int = 128,  # positions
     dropout: float = 0.1,
-):
+) -> "PreTrainedModel":
     """A small BERT classifier with random weights."""
     from transformers import BertConfig, BertForSequenceClassification
 
@@ -361,7 +367,7 @@ def resnet_classifier(
     widths: tuple = (16, 32, 64),  # channels of each stage
     depths: tuple = (1, 1, 1),  # residual layers of each stage
     block: str = "basic",  # basic (two convolutions a layer) or bottleneck (three)
-):
+) -> "PreTrainedModel":
     """A ResNet with random weights; ValueError for stages that do not fit."""
     from transformers import ResNetConfig, ResNetForImageClassification
 
@@ -398,7 +404,7 @@ def image_classifier(
     name: str,  # a model's folder or an id on the hub
     classes: tuple,  # class names, in the order of the labels
     seed: int = 0,  # of the new head
-):
+) -> "PreTrainedModel":
     """A pretrained classifier of images with a fresh head; raises as model_folder does."""
     from transformers import AutoModelForImageClassification
 
@@ -462,7 +468,7 @@ class LinearTextClassifier:
 
     def fit(
         self,
-        data,  # Dataset with label and text columns
+        data: "Dataset",  # Dataset with label and text columns
         fields: tuple,  # the text columns
         number_of_classes: int,
     ) -> "LinearTextClassifier":
@@ -480,7 +486,7 @@ class LinearTextClassifier:
     def _texts(self, data) -> list:
         return ["\n".join(row) for row in zip(*(data[field] for field in self.fields))]
 
-    def predict(self, data) -> Predictions:
+    def predict(self, data: "Dataset") -> Predictions:
         """Log-probabilities as logits (N, C); a class absent from the training split gets the
         smallest float32.
         """

@@ -17,10 +17,15 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # %% ../../nbs/training/tasks.ipynb #0943f817
 from ..support.hashing import hash_order
 from ..support.hub import local_copies, looked_for, repository
+
+# %% ../../nbs/training/tasks.ipynb #fd971d1e
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 # %% ../../nbs/training/tasks.ipynb #76f0027e
 @dataclass(frozen=True)
@@ -86,9 +91,9 @@ def _fingerprint(task: Task) -> str:
 
 # %% ../../nbs/training/tasks.ipynb #b1e804fa
 def image_files(
-    split,  # datasets.Dataset
+    split: "Dataset",  # datasets.Dataset
     field: str,  # its image column
-) -> list:
+) -> list[bytes | str]:
     """Each image as it is kept, not decoded: its encoded bytes, or the path of its file."""
     import pyarrow.compute
     from datasets import Image
@@ -684,7 +689,8 @@ def load_task(
     # a key of TASKS, "pydoc", "digits", the path of a csv, jsonl or parquet file, or of a folder of
     # images
     name: str,
-    data_dir=None,  # folder with one folder per set; else $COMPATKIT_DATA, else the hub
+    # folder with one folder per set; else $COMPATKIT_DATA, else the hub
+    data_dir: str | Path | None = None,
     text: tuple = ("text",),  # for a file of one's own: its text columns
     label: str = "label",  # for a file of one's own: its column of the class
 ) -> Task:

@@ -286,10 +286,11 @@ def _interpolated(
 
 # %% ../../nbs/weights/checkpoints.ipynb #ef3ec03d
 def interpolate_checkpoints(
-    old_folder,  # the model in use: config.json and safetensors, as save_pretrained writes them
-    new_folder,  # its successor, of the same architecture
+    # the model in use: config.json and safetensors, as save_pretrained writes them
+    old_folder: str | Path,
+    new_folder: str | Path,  # its successor, of the same architecture
     alpha: float,  # weight of the OLD model, 0 to 1
-    out_folder,  # written; it may exist only if it is empty
+    out_folder: str | Path,  # written; it may exist only if it is empty
     rule: str | Rule = "linear",  # a name in rules.RULES, of a rule without importances
 ) -> Path:
     """Write the model between two saved ones; returns its folder, which is complete or not there.

@@ -8,11 +8,14 @@ __all__ = ['symmetries', 'group_sizes', 'permute', 'random_permutation', 'Matchi
 # %% ../../nbs/weights/rebasin.ipynb #b9bcb7da
 import copy
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 # %% ../../nbs/weights/rebasin.ipynb #2924391e
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from torch import nn
 
 # %% ../../nbs/weights/rebasin.ipynb #58397eea
 from .tensors import check_tensors, specs_of
@@ -105,8 +108,8 @@ def _resnet_axes(model) -> dict:
 
 # %% ../../nbs/weights/rebasin.ipynb #068db098
 def symmetries(
-    model,  # a classifier of transformers: BERT, RoBERTa, ELECTRA, DistilBERT or ResNet
-) -> dict:
+    model: nn.Module,  # a classifier of transformers: BERT, RoBERTa, ELECTRA, DistilBERT or ResNet
+) -> dict[str, tuple[str | None, ...]]:
     """Tensor name → for each axis the group of units that it numbers, or None.
 
     ValueError names what is not known.
@@ -136,8 +139,8 @@ def symmetries(
 
 
 def group_sizes(
-    model,
-) -> dict:
+    model: nn.Module,
+) -> dict[str, int]:
     """Group of units → how many units it has."""
     axes, tensors = symmetries(model), model.state_dict()
     return {
@@ -193,9 +196,9 @@ def _renumbered(tensor, groups: tuple, permutation: dict, but: int = -1):
 
 
 def permute(
-    model,  # a classifier; it is not changed
+    model: nn.Module,  # a classifier; it is not changed
     permutation: dict,  # group → index vector
-):
+) -> nn.Module:
     """A copy of the model with its units renumbered, which computes the same.
 
     ValueError names a group that does not fit.
@@ -209,9 +212,9 @@ def permute(
 
 # %% ../../nbs/weights/rebasin.ipynb #de420ff4
 def random_permutation(
-    model,
+    model: nn.Module,
     seed: int = 0,
-) -> dict:
+) -> dict[str, torch.Tensor]:
     """Group → a random index vector that moves whole heads."""
     generator, found = np.random.default_rng(seed), {}
     for group, size in group_sizes(model).items():
@@ -312,8 +315,8 @@ def _parameters(model) -> dict:
 
 # %% ../../nbs/weights/rebasin.ipynb #bb421195
 def match(
-    target,  # the model whose units are renumbered; it is not changed
-    reference,  # the model to come near to, of the same architecture
+    target: nn.Module,  # the model whose units are renumbered; it is not changed
+    reference: nn.Module,  # the model to come near to, of the same architecture
     seed: int = 0,  # of the order in which groups are visited
     rounds: int = 100,  # at most
 ) -> Matching:
@@ -322,19 +325,11 @@ def match(
     ValueError names tensors by which the models differ.
     """
     _same_architecture(target, reference)
-    axes, heads, generator = (
-        symmetries(reference),
-        getattr(reference.config, "num_attention_heads", None),
-        np.random.default_rng(seed),
-    )
+    axes, generator = symmetries(reference), np.random.default_rng(seed)
+    heads = getattr(reference.config, "num_attention_heads", None)
     ours, theirs = _parameters(target), _parameters(reference)
     permutation = {group: torch.arange(size) for group, size in group_sizes(reference).items()}
-    visits = [(group,) for group in permutation if not group.endswith((".query_key", ".value"))]
-    visits += [
-        (group, group.replace("query_key", "value"))
-        for group in permutation
-        if group.endswith(".query_key")
-    ]
+    visits = _visits(permutation)
     for _ in range(rounds):
         improved = [
             _improve(visits[one], ours, theirs, axes, permutation, heads)
@@ -344,21 +339,18 @@ def match(
             break
 
     def apart(order):
-        return (
-            sum(
-                float(
-                    (theirs[name] - _renumbered(ours[name], axes[name], order))
-                    .double()
-                    .square()
-                    .sum()
-                )
-                for name in theirs
-            )
-            ** 0.5
-        )
+        gaps = (theirs[name] - _renumbered(ours[name], axes[name], order) for name in theirs)
+        return sum(float(gap.double().square().sum()) for gap in gaps) ** 0.5
 
     unmoved = {group: torch.arange(len(vector)) for group, vector in permutation.items()}
     return Matching(permute(target, permutation), permutation, apart(unmoved), apart(permutation))
+
+
+def _visits(groups: Iterable[str]) -> list[tuple[str, ...]]:
+    """What is set at once: a group for itself, but query and key with the values of their layer."""
+    alone = [(group,) for group in groups if not group.endswith((".query_key", ".value"))]
+    queries = [group for group in groups if group.endswith(".query_key")]
+    return alone + [(group, group.replace("query_key", "value")) for group in queries]
 
 
 def _improve(
@@ -387,7 +379,8 @@ def _improve(
 
 # %% ../../nbs/weights/rebasin.ipynb #09f5add4
 def barrier(
-    values,  # loss or error at evenly spaced points of the line, from one model to the other
+    # loss or error at evenly spaced points of the line, from one model to the other
+    values: ArrayLike,
 ) -> float:
     """The largest rise above the straight line between the ends, at least 0.
 

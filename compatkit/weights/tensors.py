@@ -251,9 +251,9 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def moved(
-    batch,  # a dictionary of inputs, or one tensor
+    batch: Mapping[str, object] | torch.Tensor,  # a dictionary of inputs, or one tensor
     device: torch.device,
-):
+) -> dict[str, object] | torch.Tensor:
     """The batch with its tensors on a device; anything else stays as it is."""
     if isinstance(batch, Mapping):
         return {name: moved(value, device) for name, value in batch.items()}

@@ -818,11 +818,34 @@ def test_models_that_cannot_be_read_safely_are_refused(tmp_path):
     ).save_pretrained(tmp_path / "good")
     with pytest.raises(ValueError, match="they do not belong together"):
         language_model(tmp_path / "good")
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "bare" / "config.json").write_text((tmp_path / "good" / "config.json").read_text())
-    torch.save(model.state_dict(), tmp_path / "bare" / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="has no safetensors file"):
-        language_model(tmp_path / "bare")
+    (tmp_path / "good" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="has no weights that are read here"):
+        language_model(tmp_path / "good")
+
+
+class RunsOnLoading:
+    """A pickle that writes a file when it is read."""
+
+    def __init__(self, file):
+        self.file = str(file)
+
+    def __reduce__(self):
+        return open, (self.file, "w")
+
+
+def test_older_weights_are_read_and_run_nothing(tmp_path):
+    """As Vicuna's repository holds them: pytorch_model.bin and no safetensors."""
+    model, tokenizer, _ = small()
+    model.config.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    again, _ = language_model(tmp_path)
+    assert all(torch.equal(x, again.state_dict()[name]) for name, x in model.state_dict().items())
+    evil = model.state_dict() | {"evil": RunsOnLoading(tmp_path / "ran")}
+    torch.save(evil, tmp_path / "pytorch_model.bin")
+    with pytest.raises(Exception, match="[Ww]eights.only"):
+        language_model(tmp_path)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_code_that_comes_with_a_model_is_not_run(tmp_path):

@@ -4,6 +4,7 @@ damaged and foreign folders.
 
 import json
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -116,6 +117,12 @@ def test_a_model_that_changes_its_logits_after_the_head_is_refused():
 
 
 # --- whose they are -------------------------------------------------------------------------------
+
+
+def test_fingerprints_are_those_that_kept_distributions_name():
+    weights = {"b": torch.arange(6.0).reshape(2, 3).T, "a": torch.tensor(1.5).bfloat16()}
+    model = SimpleNamespace(state_dict=lambda: weights)
+    assert model_fingerprint(model) == "879b643bbd9f287e"
 
 
 def test_a_models_fingerprint_is_that_of_its_weights(llama):

@@ -1,6 +1,7 @@
 """Training: the Trainer is transformers' own, a treatment changes what it says and nothing else."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -417,6 +418,12 @@ def test_it_works_on_texts_as_well():
         < 1e-3
         < tiny.distance(cached, train(dropout=0.0))
     )
+
+
+def test_the_record_names_old_models_as_published_runs_do():
+    weights = {"b": torch.arange(6.0).reshape(2, 3).T, "a": torch.tensor(1.5).bfloat16()}
+    old = [SimpleNamespace(state_dict=lambda: weights)]
+    assert WithOldModel(Treatment(), old).configuration()["old_weights"] == ["7a73dde30f2937de"]
 
 
 def test_a_collator_can_be_sent_to_a_worker():
