@@ -2,7 +2,8 @@
 # The comparison of action.yml. Its inputs are variables of the environment: OLD, NEW, POLICY, OPTIONS, ADVISORY.
 set -uo pipefail
 
-arguments=(--github --comment "$RUNNER_TEMP/compatkit-comment.md" --junit "$RUNNER_TEMP/compatkit-junit.xml")
+# --force: the action may run more than once in a job, and these two files are its own
+arguments=(--github --force --comment "$RUNNER_TEMP/compatkit-comment.md" --junit "$RUNNER_TEMP/compatkit-junit.xml")
 [ -z "${POLICY:-}" ] || arguments+=(--policy "$POLICY")
 while IFS= read -r option; do
     [ -z "$option" ] || arguments+=("$option")

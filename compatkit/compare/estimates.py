@@ -82,8 +82,8 @@ def mean_estimate(
 
 
 def score_measures(
-    old_score,  # (N,) finite, the larger the better
-    new_score,  # (N,) in the same order
+    old_score: np.ndarray,  # (N,) finite, the larger the better
+    new_score: np.ndarray,  # (N,) in the same order
     level: float = LEVEL,  # of the intervals
 ) -> dict:
     """Means of both, PFR, NFR, mean gain, mean regression, mean difference.

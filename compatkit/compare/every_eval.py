@@ -6,27 +6,18 @@
 __all__ = ['NAME', 'METRICS', 'holds', 'read']
 
 # %% ../../nbs/compare/every_eval.ipynb #3519b268
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 # %% ../../nbs/compare/every_eval.ipynb #4dd0cc4b
-from .inspect_logs import value_of
-from compatkit.compare.logs import (
-    Key,
-    Log,
-    Sample,
-    Wanted,
-    chosen,
-    digest,
-    keyed,
-    of_tasks,
-    plain_fields,
-    text_of,
-)
+from . import logs
 from ..predictions import checked_file, json_objects
 
 # %% ../../nbs/compare/every_eval.ipynb #6cfadf82
 NAME = "Every Eval Ever file"
 METRICS = ("is_correct", "score")
+_RESULT = "evaluation_result_id"
 
 
 def holds(path: Path, head: bytes) -> bool:  # head: the first bytes of the file
@@ -38,52 +29,57 @@ def holds(path: Path, head: bytes) -> bool:  # head: the first bytes of the file
 
 
 def _answer(line: dict) -> str | None:
-    """What was taken for the final answer; None where the log does not say."""
+    """What was taken for the final answer, or what was said; None where the log tells neither."""
     taken = [one for one in line.get("answer_attribution") or [] if isinstance(one, dict)]
-    final = [one for one in taken if one.get("is_terminal")] or taken
-    return text_of(final[-1].get("extracted_value")) if final else None
+    if final := [one for one in taken if one.get("is_terminal")] or taken:
+        return logs.text_of(final[-1].get("extracted_value"))
+    output = line.get("output")
+    said = output.get("raw") if isinstance(output, dict) else None
+    return logs.text_of(said[-1]) if isinstance(said, list) and said else None
 
 
-def _sample(line: dict, metric: str) -> Sample:
+def _sample(line: dict, metric: str) -> logs.Sample:
     """One line."""
-    asked, judged = line.get("input") or {}, line.get("evaluation") or {}
-    answer, number = _answer(line), value_of(judged.get(metric))
-    if line.get("error") or (number == 0 and answer == ""):
-        number = None
+    asked, judgement = line.get("input") or {}, line.get("evaluation") or {}
     reference = asked.get("reference") or []
-    return Sample(
-        number,
-        "" if number is not None else "error" if line.get("error") else "no answer",
-        answer,
-        text_of(reference[0] if len(reference) == 1 else reference),
-        line.get("sample_hash") or digest(asked.get("raw"), reference),
-        plain_fields(line.get("metadata")),
+    return logs.judged(
+        judgement.get(metric),
+        _answer(line),
+        reference[0] if len(reference) == 1 else reference,
+        line.get("sample_hash") or logs.digest(asked.get("raw"), reference),
+        line.get("metadata"),
+        line.get("error"),
     )
 
 
-def read(path: Path, wanted: Wanted = Wanted()) -> Log:
+def read(path: Path, wanted: logs.Wanted = logs.Wanted()) -> logs.Log:
     """The samples of one model.
 
     Raises ValueError for what is no instance, and where models or metrics are unclear.
     """
     with checked_file(path):
         lines = json_objects(path)
-        side = chosen((str(line.get("model_id")) for line in lines), wanted.side, "side")
-        metric = chosen(METRICS, wanted.metric or METRICS[0], "metric")
-        samples = keyed(
-            (_key(line, number), _sample(line, metric))
+        side = logs.chosen((str(line.get("model_id")) for line in lines), wanted.side, "side")
+        metric = logs.chosen(METRICS, wanted.metric or METRICS[0], "metric")
+        numbered = [
+            (_key(line, number), line)
             for number, line in enumerate(lines, 1)
             if str(line.get("model_id")) == side
-        )
+        ]
+        asked = [one for one in numbered if wanted.task in ("", one[0].task)] or numbered
+        result = _result([line for _, line in asked], wanted.scorer)
+        judged = [one for one in numbered if not result or one[1].get(_RESULT) in (None, result)]
+        samples = logs.keyed((key, _sample(line, metric)) for key, line in _repeats(judged))
         notes = (
             ("Samples without an id are joined by their hash.",)
             if any(not line.get("sample_id") for line in lines)
             else ()
         )
-        return Log(path.name, of_tasks(samples, wanted.task), {}, metric, notes)
+        judge = f"{result} ({metric})" if result else metric
+        return logs.Log(path.name, logs.of_tasks(samples, wanted.task), {}, judge, notes)
 
 
-def _key(line: dict, number: int) -> Key:
+def _key(line: dict, number: int) -> logs.Key:
     """Which sample it is: its id, or its hash where it has none."""
     name = line.get("sample_id") or line.get("sample_hash")
     if not (name and line.get("evaluation_name") and isinstance(line.get("evaluation"), dict)):
@@ -91,4 +87,21 @@ def _key(line: dict, number: int) -> Key:
             f"line {number} is no instance of Every Eval Ever (`evaluation_name`, `sample_id`, "
             "`evaluation`)"
         )
-    return Key(str(line["evaluation_name"]), str(name))
+    return logs.Key(str(line["evaluation_name"]), str(name))
+
+
+def _result(lines: list[dict], wanted: str) -> str:
+    """Which result's lines are read; "" where there is one at most.
+
+    Raises ValueError that lists them where there are several.
+    """
+    names = list({str(line[_RESULT]): 0 for line in lines if line.get(_RESULT) is not None})
+    return logs.chosen(names, wanted, "scorer") if wanted or len(names) > 1 else ""
+
+
+def _repeats(numbered: list[tuple[logs.Key, dict]]) -> Iterator[tuple[logs.Key, dict]]:
+    """The same lines; a sample that stands there again is a repeat."""
+    seen: Counter = Counter()
+    for key, line in numbered:
+        seen[key] += 1
+        yield key._replace(repeat=seen[key]), line

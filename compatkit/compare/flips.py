@@ -16,8 +16,10 @@ import numpy as np
 
 # %% ../../nbs/compare/flips.ipynb #a8a95822
 from .pair import Pair
+from .repeats import flaky
 from .slices import flip_positions, once
 from ..support.outputs import MARK
+from ..support.table_files import without_formula
 
 # %% ../../nbs/compare/flips.ipynb #2c66f60f
 KINDS = ("negative", "positive", "both wrong, different")
@@ -87,12 +89,15 @@ def flip_rows(
     pair: Pair,
     kinds: Iterable[str] | None = None,  # by default all
     most: int | None = None,  # rows
+    by_themselves: bool = True,  # with repeats: also flips of examples that are flaky (`repeats`)
 ) -> tuple[list[dict], int]:
     """The rows of the flips, by kind and then by id, and how many there are beyond `most`."""
     rows, total = [], 0
+    unsure = None if by_themselves or pair.repeats is None else flaky(pair.repeats)
     for kind, positions in positions_by_kind(pair).items():
         if kinds is not None and kind not in kinds:
             continue
+        positions = positions if unsure is None else positions[~unsure[positions]]
         total += len(positions)
         if most is None or len(rows) < most:
             shown = sorted(
@@ -104,20 +109,13 @@ def flip_rows(
     return rows, total - len(rows)
 
 # %% ../../nbs/compare/flips.ipynb #cf3dd9e1
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
-def _harmless(value: object) -> object:
-    """Text that no spreadsheet takes for a formula."""
-    text = isinstance(value, str) and value.startswith(_FORMULA)
-    return f"'{value}" if text else value
-
-
 def _write_csv(rows: list[dict], names: list[str], path: Path) -> None:
     with open(path, "w", encoding="utf-8", newline="", errors="backslashreplace") as file:
         writer = csv.DictWriter(file, names)
-        writer.writerow({name: _harmless(name) for name in names})
-        writer.writerows({name: _harmless(value) for name, value in row.items()} for row in rows)
+        writer.writerow({name: without_formula(name) for name in names})
+        writer.writerows(
+            {name: without_formula(value) for name, value in row.items()} for row in rows
+        )
 
 
 def _write_jsonl(rows: list[dict], names: list[str], path: Path) -> None:

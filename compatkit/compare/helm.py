@@ -10,19 +10,7 @@ import re
 from pathlib import Path
 
 # %% ../../nbs/compare/helm.ipynb #815d1d1f
-from .inspect_logs import value_of
-from compatkit.compare.logs import (
-    Key,
-    Log,
-    Sample,
-    Wanted,
-    chosen,
-    digest,
-    keyed,
-    of_tasks,
-    parsed,
-    text_of,
-)
+from . import logs
 
 # %% ../../nbs/compare/helm.ipynb #0a01cc4f
 NAME = "HELM run"
@@ -37,7 +25,7 @@ def holds(path: Path, head: bytes) -> bool:  # head: the first bytes, if it is a
 
 def _list(path: Path, name: str, below: str = "") -> list[dict]:
     """The objects of a JSON file of the folder. Raises ValueError for another content."""
-    content = parsed((path / name).read_bytes(), name)
+    content = logs.parsed((path / name).read_bytes(), name)
     content = content.get(below) if below and isinstance(content, dict) else content
     if not (isinstance(content, list) and all(isinstance(one, dict) for one in content)):
         raise ValueError(f"{name} holds no list of objects{f' under {below}' if below else ''}")
@@ -47,7 +35,7 @@ def _list(path: Path, name: str, below: str = "") -> list[dict]:
 def _task(path: Path) -> str:
     """The run's name without its model, else the scenario's."""
     file = path / "run_spec.json"
-    spec = parsed(file.read_bytes(), file.name) if file.is_file() else {}
+    spec = logs.parsed(file.read_bytes(), file.name) if file.is_file() else {}
     name = str(spec.get("name", "")) if isinstance(spec, dict) else ""
     return re.sub(r"[,:]model(_deployment)?=[^,]*", "", name) or "scenario"
 
@@ -55,7 +43,9 @@ def _task(path: Path) -> str:
 def _values(stats: list[dict], metric: str) -> dict[tuple, float | None]:
     """(instance, trial) → the value of a metric, of instances as they are."""
     return {
-        (str(one.get("instance_id")), one.get("train_trial_index") or 0): value_of(stat.get("mean"))
+        (str(one.get("instance_id")), one.get("train_trial_index") or 0): logs.value_of(
+            stat.get("mean")
+        )
         for one in stats
         if not one.get("perturbation")
         for stat in one.get("stats") or []
@@ -63,7 +53,7 @@ def _values(stats: list[dict], metric: str) -> dict[tuple, float | None]:
     }
 
 
-def _sample(value: float | None, state: dict) -> Sample:
+def _sample(value: float | None, state: dict) -> logs.Sample:
     """An instance with what was asked and answered."""
     instance, result = state.get("instance") or {}, state.get("result") or {}
     references = [
@@ -72,18 +62,18 @@ def _sample(value: float | None, state: dict) -> Sample:
         if "correct" in (one.get("tags") or [])
     ]
     completions = result.get("completions") or []
-    broken = bool(state) and result.get("success") is False
-    answer = completions[0].get("text") if completions else None
-    return Sample(
-        None if broken else value,
-        "error" if broken else "" if value is not None else "no answer",
-        None if answer is None else text_of(answer).strip(),
-        text_of(references[0] if len(references) == 1 else references),
-        digest(instance.get("input"), references) if instance else "",
+    answer = logs.text_of(completions[0].get("text")).strip() if completions else None
+    chosen_text = (state.get("output_mapping") or {}).get(answer)  # of multiple choice: A → a text
+    return logs.judged(
+        value,
+        answer if chosen_text is None else chosen_text,
+        references[0] if len(references) == 1 else references,
+        logs.digest(instance.get("input"), references) if instance else "",
+        broken=bool(state) and result.get("success") is False,
     )
 
 
-def read(path: Path, wanted: Wanted = Wanted()) -> Log:
+def read(path: Path, wanted: logs.Wanted = logs.Wanted()) -> logs.Log:
     """The instances of a run, judged by one metric.
 
     Raises ValueError for a broken folder and an unclear metric.
@@ -96,7 +86,7 @@ def read(path: Path, wanted: Wanted = Wanted()) -> Log:
             for stat in one.get("stats") or []
         }
         names.pop(None, None)
-        metric = chosen(names, wanted.metric or (_USUAL if _USUAL in names else ""), "metric")
+        metric = logs.chosen(names, wanted.metric or (_USUAL if _USUAL in names else ""), "metric")
         states = _list(path, _STATE, "request_states") if (path / _STATE).is_file() else []
         by_key = {
             (str((one.get("instance") or {}).get("id")), one.get("train_trial_index") or 0): one
@@ -104,10 +94,10 @@ def read(path: Path, wanted: Wanted = Wanted()) -> Log:
             if not (one.get("instance") or {}).get("perturbation")
         }
         task = _task(path)
-        samples = keyed(
-            (Key(task, name, trial + 1), _sample(value, by_key.get((name, trial), {})))
+        samples = logs.keyed(
+            (logs.Key(task, name, trial + 1), _sample(value, by_key.get((name, trial), {})))
             for (name, trial), value in _values(stats, metric).items()
         )
-        return Log(path.name, of_tasks(samples, wanted.task), {}, metric)
+        return logs.Log(path.name, logs.of_tasks(samples, wanted.task), {}, metric)
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None

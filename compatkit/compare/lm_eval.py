@@ -10,29 +10,41 @@ import json
 import re
 from collections import namedtuple
 from math import isfinite
+from pathlib import Path
 
 # %% ../../nbs/compare/lm_eval.ipynb #c2074447
 import numpy as np
 
 # %% ../../nbs/compare/lm_eval.ipynb #40f9d1de
-from .logs import Block, Wanted, chosen, codes_of, scores_of
+from compatkit.compare.logs import (
+    Block,
+    Key,
+    Wanted,
+    chosen,
+    codes_of,
+    scores_of,
+    shared_keys,
+    shown,
+)
 from ..predictions import checked_file, few, json_objects, right_choice
 
 # %% ../../nbs/compare/lm_eval.ipynb #57f1b0bf
-Samples = namedtuple("Samples", "name by_key less notes")
+Samples = namedtuple("Samples", "name samples less notes")
 Samples.__doc__ = (
-    "A run: (task, document, filter) -> the sample; the (task, metric) where less is better; "
+    "A run: Key(task, document/filter) -> the sample; the (task, metric) where less is better; "
     "what a reader must know."
 )
 _FILE = re.compile(r"samples_(.+?)(?:_(\d{4}-\d\d-\d\dT[\d:.\-]+))?\.jsonl")
 
 
 def holds_samples(
-    path,  # Path
-):
-    """Whether this is a folder, or a file whose first line is a sample of the harness."""
-    if path.is_dir() or path.suffix != ".jsonl" or not path.is_file():
-        return path.is_dir()
+    path: Path,  # Path
+) -> bool:
+    """Whether a folder holds sample files, or the first line of a file is a sample."""
+    if path.is_dir():
+        return any(path.rglob("samples_*.jsonl"))
+    if path.suffix != ".jsonl" or not path.is_file():
+        return False
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         line = file.readline()
     return '"doc_id"' in line and '"filtered_resps"' in line
@@ -78,16 +90,16 @@ def _newest_files(path):
 NAME = "lm-evaluation-harness run"
 
 
-def read_wanted(path, wanted: Wanted = Wanted()) -> Samples:
+def read_wanted(path: Path, wanted: Wanted = Wanted()) -> Samples:
     """A run, or one task and one metric of it.
 
     Raises ValueError as `read_samples` does, and lists what there is.
     """
     found = read_samples(path)
-    tasks, by_key = [task for task, *_ in found.by_key], found.by_key
+    tasks, by_key = [key.task for key in found.samples], found.samples
     if wanted.task:
         chosen(tasks, wanted.task, "task")
-        by_key = {key: sample for key, sample in by_key.items() if key[0] == wanted.task}
+        by_key = {key: sample for key, sample in by_key.items() if key.task == wanted.task}
     if wanted.metric:
         chosen((m for sample in by_key.values() for m in _metrics(sample)), wanted.metric, "metric")
         by_key = {
@@ -95,17 +107,17 @@ def read_wanted(path, wanted: Wanted = Wanted()) -> Samples:
             for key, sample in by_key.items()
             if wanted.metric in _metrics(sample)
         }
-    return found._replace(by_key=by_key)
+    return found._replace(samples=by_key)
 
 
 def read_samples(
-    path,  # Path of a sample file, or of a folder with such files
-):
+    path: Path,  # Path of a sample file, or of a folder with such files
+) -> Samples:
     """The newest run of every task there.
 
     Raises ValueError for what is no sample or stands twice.
     """
-    if not holds_samples(path):
+    if not (path.is_dir() or holds_samples(path)):
         with checked_file(path):
             raise ValueError(
                 "this file holds no samples of the lm-evaluation-harness, the other side does: "
@@ -116,23 +128,21 @@ def read_samples(
     for task, file in files.items():
         with checked_file(file):
             for number, sample in enumerate(json_objects(file), 1):
-                key = task, sample.get("doc_id"), sample.get("filter", "none")
-                if key[1] is None or not isinstance(sample.get("filtered_resps"), list):
+                document = sample.get("doc_id")
+                if document is None or not isinstance(sample.get("filtered_resps"), list):
                     raise ValueError(
                         f"line {number} is no sample of the lm-evaluation-harness (`doc_id`, "
                         "`filtered_resps`)"
                     )
+                key = Key(task, f"{document}/{sample.get('filter', 'none')}")
                 if key in by_key:
                     raise ValueError(
-                        f"repeated ids {_identity(key)!r}: keep one line per document and filter"
+                        f"repeated ids {shown(key, tasks=True)!r}: keep one line per document and "
+                        "filter"
                     )
                 by_key[key] = _without_prompts(sample)
         less |= {(task, metric) for metric in _less_is_better(file, task)}
     return Samples(path.name, by_key, less, notes)
-
-
-def _identity(key):
-    return "/".join(map(str, key))
 
 
 def _without_prompts(sample):
@@ -170,46 +180,12 @@ _HASHES = {
 }
 
 
-def _shared(old, new, on_missing):
-    """The keys that both have, in the old one's order, and how many only one has.
-
-    Raises ValueError for other tasks or documents.
-    """
-    shared = [key for key in old.by_key if key in new.by_key]
-    alone = [
-        [key for key in side.by_key if key not in other.by_key]
-        for side, other in ((old, new), (new, old))
-    ]
-    tasks = [{key[0] for key in side.by_key} for side in (old, new)]
-    if not shared:
-        first, second = (few(sorted(some)) for some in tasks)
-        raise ValueError(
-            f"no document of a task is in both ({first} in {old.name}; {second} in {new.name})"
-        )
-    if on_missing == "error" and any(alone):
-        kind, names = (
-            ("tasks", [sorted(tasks[0] - tasks[1]), sorted(tasks[1] - tasks[0])])
-            if tasks[0] != tasks[1]
-            else ("documents", [list(map(_identity, keys)) for keys in alone])
-        )
-        sides = "; ".join(
-            f"{few(some)} only in {side} run"
-            for some, side in zip(names, ("the old", "the new"))
-            if some
-        )
-        raise ValueError(
-            f'the two hold different {kind} ({sides}): pass on_missing="drop" (--on-missing drop) '
-            f"to compare the {len(shared):,} answers that both have"
-        )
-    return shared, {"old only": len(alone[0]), "new only": len(alone[1])}
-
-
 def _check_hashes(old, new, shared):
     """A note on hashes that are absent. Raises ValueError for hashes that differ."""
     absent = []
     for name, told in _HASHES.items():
-        pairs = [(key, old.by_key[key].get(name), new.by_key[key].get(name)) for key in shared]
-        other = [_identity(key) for key, one, two in pairs if one and two and one != two]
+        pairs = [(key, old.samples[key].get(name), new.samples[key].get(name)) for key in shared]
+        other = [shown(key, tasks=True) for key, one, two in pairs if one and two and one != two]
         if other:
             raise ValueError(
                 f"`{name}` differs for {few(other)} ({told}): run both with the same version and "
@@ -304,6 +280,10 @@ def _metrics(sample):
     ]
 
 
+def _filter_of(key):
+    return key.id.partition("/")[2]
+
+
 def _blocks(old, new, shared):
     """A block for each metric that is one finite number per document, and notes.
 
@@ -311,10 +291,10 @@ def _blocks(old, new, shared):
     """
     groups, blocks, notes = {}, [], []
     for key in shared:
-        groups.setdefault((key[0], key[2]), []).append(key)
+        groups.setdefault((key.task, _filter_of(key)), []).append(key)
     filters = [task for task, _ in groups]
     for (task, filtered), keys in groups.items():
-        sides = [[side.by_key[key] for key in keys] for side in (old, new)]
+        sides = [[side.samples[key] for key in keys] for side in (old, new)]
         for metric in dict.fromkeys(
             metric for samples in sides for sample in samples for metric in _metrics(sample)
         ):
@@ -355,15 +335,15 @@ def _blocks(old, new, shared):
 
 # %% ../../nbs/compare/lm_eval.ipynb #a0f6a785
 def join_samples(
-    old,
-    new,  # Samples
-    on_missing="error",  # "drop" leaves out and counts what only one of them has
-):
+    old: Samples,
+    new: Samples,  # Samples
+    on_missing: str = "error",  # "drop" leaves out and counts what only one of them has
+) -> dict:
     """The fields of a Pair.
 
     Raises ValueError for other tasks, documents, prompts or right answers.
     """
-    shared, left_out = _shared(old, new, on_missing)
+    shared, left_out = shared_keys(old, new, on_missing)
     notes = [*old.notes, *new.notes, *_check_hashes(old, new, shared)]
     blocks, more = _blocks(old, new, shared)
     if any(left_out.values()):
@@ -372,13 +352,13 @@ def join_samples(
             f"Only the answers that both runs have are compared: {left_out['old only']:,} only in "
             f"the old and {left_out['new only']:,} only in the new are left out.",
         )
-    if len(blocks) > len({key[0] for key in shared}):
+    if len(blocks) > len({key.task for key in shared}):
         more.append(
             "Each metric and filter of a document stands as a task of its own under the tasks."
         )
     keys = [key for block in blocks for key in block.keys]
     task = np.array([block.name for block in blocks for _ in block.keys], dtype=object)
-    columns = _document_fields([old.by_key[key] for key in keys])
+    columns = _document_fields([old.samples[key] for key in keys])
     return {
         **codes_of(blocks),
         **scores_of(blocks),
@@ -414,13 +394,13 @@ def _details(old, new, blocks, columns):
             block, i = places[position]
             row = {name: values.item(position) for name, values in columns.items()}
             row |= {
-                "id": _identity(block.keys[i]),
+                "id": shown(block.keys[i], tasks=True),
                 "task": block.name,
-                "target": str(old.by_key[block.keys[i]].get("target")),
+                "target": str(old.samples[block.keys[i]].get("target")),
             }
             for side, samples, place in (("old", old, 1), ("new", new, 2)):
                 row[f"{side}_text"] = _said(
-                    samples.by_key[block.keys[i]], block.answers and block.answers[place][i]
+                    samples.samples[block.keys[i]], block.answers and block.answers[place][i]
                 )
             rows.append(
                 {name: value for name, value in row.items() if value is not None and value == value}

@@ -12,20 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # %% ../../nbs/compare/mlflow_tables.ipynb #a8792407
-from .inspect_logs import value_of
-from compatkit.compare.logs import (
-    Key,
-    Log,
-    Sample,
-    Wanted,
-    chosen,
-    digest,
-    keyed,
-    of_tasks,
-    parsed,
-    plain_fields,
-    text_of,
-)
+from . import logs
 
 # %% ../../nbs/compare/mlflow_tables.ipynb #ad4dc04c
 NAME = "MLflow evaluation table"
@@ -42,7 +29,7 @@ def holds(path: Path, head: bytes) -> bool:  # head: the first bytes of the file
 
 def _rows(path: Path) -> list[dict]:
     """The rows as dictionaries. Raises ValueError for another content."""
-    table = parsed(path.read_bytes(), path.name)
+    table = logs.parsed(path.read_bytes(), path.name)
     names, data = (
         table.get(part) if isinstance(table, dict) else None for part in ("columns", "data")
     )
@@ -68,21 +55,21 @@ def _metrics(row: dict) -> list[str]:
     scores = [
         name
         for name in row
-        if name.endswith("/score") or "/" in name and value_of(row[name]) is not None
+        if name.endswith("/score") or "/" in name and logs.value_of(row[name]) is not None
     ]
     return ([EQUAL] if _first(row, _TARGETS) and _first(row, _OUTPUTS) else []) + scores
 
 
-def _keys(rows: list[dict], asked: list[str]) -> Iterator[Key]:
+def _keys(rows: list[dict], asked: list[str]) -> Iterator[logs.Key]:
     """Which row it is; the same one again is a repeat."""
     name, seen = _first(rows[0], _IDS), Counter()
     for row in rows:
-        key = text_of(row[name]) if name else digest([row[column] for column in asked])
+        key = logs.text_of(row[name]) if name else logs.digest([row[column] for column in asked])
         seen[key] += 1
-        yield Key("table", key, seen[key])
+        yield logs.Key("table", key, seen[key])
 
 
-def read(path: Path, wanted: Wanted = Wanted()) -> Log:
+def read(path: Path, wanted: logs.Wanted = logs.Wanted()) -> logs.Log:
     """The rows of a table, judged by one metric.
 
     Raises ValueError for another content and an unclear metric.
@@ -90,10 +77,12 @@ def read(path: Path, wanted: Wanted = Wanted()) -> Log:
     try:
         rows = _rows(path)
         metrics = _metrics(rows[0])
-        metric = chosen(metrics, wanted.metric or (EQUAL if EQUAL in metrics else ""), "metric")
+        metric = logs.chosen(
+            metrics, wanted.metric or (EQUAL if EQUAL in metrics else ""), "metric"
+        )
         output, target = (_first(rows[0], names) for names in (_OUTPUTS, _TARGETS))
         asked = [name for name in rows[0] if "/" not in name and name not in (output, *_IDS)]
-        samples = keyed(
+        samples = logs.keyed(
             zip(_keys(rows, asked), (_sample(row, metric, output, target, asked) for row in rows))
         )
         named = _first(rows[0], _IDS)
@@ -102,23 +91,23 @@ def read(path: Path, wanted: Wanted = Wanted()) -> Log:
             if named
             else ("The rows have no ids: they are joined by a digest of inputs and target.",)
         )
-        return Log(path.name, of_tasks(samples, wanted.task), {}, metric, notes)
+        return logs.Log(path.name, logs.of_tasks(samples, wanted.task), {}, metric, notes)
     except ValueError as error:
         raise ValueError(f"{path.name}: {str(error).removeprefix(path.name + ': ')}") from None
 
 
-def _sample(row: dict, metric: str, output: str, target: str, asked: list[str]) -> Sample:
+def _sample(row: dict, metric: str, output: str, target: str, asked: list[str]) -> logs.Sample:
     """One row."""
     answer = row.get(output)
-    if metric == EQUAL:
-        value = None if answer in (None, "") else float(answer == row[target])
-    else:
-        value = value_of(row.get(metric))
-    return Sample(
+    value = (
+        (None if answer in (None, "") else answer == row[target])
+        if metric == EQUAL
+        else row.get(metric)
+    )
+    return logs.judged(
         value,
-        "" if value is not None else "no answer",
-        None if answer is None else text_of(answer),
-        text_of(row.get(target)),
-        digest([row[name] for name in asked]),
-        plain_fields({name: row[name] for name in asked if name != target}),
+        answer,
+        row.get(target),
+        logs.digest([row[name] for name in asked]),
+        {name: row[name] for name in asked if name != target},
     )

@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['QUADRANTS', 'SHOWN_FIRST', 'SHOWN_AT_MOST', 'Measured', 'Scale', 'drawn', 'scale_of', 'status_view', 'Quadrant',
-           'Table', 'page_parts', 'flips_view', 'render']
+           'Table', 'page_parts', 'changes_view', 'flips_view', 'render']
 
 # %% ../../nbs/compare/page.ipynb #65b00eb0
 import json
 import re
 from base64 import b64encode
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -37,8 +38,8 @@ class Measured(NamedTuple):
     @classmethod
     def of(
         cls,
-        found,  # {"value", "low", "high", "n"}, a bare number, or None
-    ):
+        found: dict | float | None,  # {"value", "low", "high", "n"}, a bare number, or None
+    ) -> "Measured":
         """Reads a measure of a summary; whatever is not a finite number is nan."""
         parts = found if isinstance(found, dict) else {"value": found}
         return cls(*(_number(parts.get(name)) for name in cls._fields))
@@ -128,7 +129,7 @@ class Scale:
     high: float
     show: object = _plain  # how a mark is written
 
-    def at(self, value):
+    def at(self, value: float) -> str:
         """A place as SVG wants it, in percent of the width; values beyond the ends stand at the
         ends.
         """
@@ -136,14 +137,14 @@ class Scale:
         return f"{100 * min(1, max(0, share)):.2f}%"
 
     @property
-    def step(self):
+    def step(self) -> float:
         """Distance between two marks."""
         rough = (self.high - self.low) / 5
         power = 10 ** floor(log10(rough))
         return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
 
     @property
-    def ticks(self):
+    def ticks(self) -> list[dict]:
         """The marks: where, what they say, and which of them is zero."""
         first, last = ceil(self.low / self.step - 1e-9), floor(self.high / self.step + 1e-9)
         places = [round(number * self.step, 12) for number in range(first, last + 1)]
@@ -168,7 +169,7 @@ def _scale(measured, show, within=None, include=()):
     return Scale(low, high, show)
 
 
-def drawn(measured, scale):
+def drawn(measured: Measured, scale: Scale | None) -> dict | None:
     """Places of a measure's dot and whiskers; None where it is unknown."""
     if scale is None or measured.value != measured.value:
         return None
@@ -209,7 +210,7 @@ _TONES = {
 }
 
 
-def status_view(word):
+def status_view(word: str | None) -> dict:
     """A word with the colour and the symbol that go with it."""
     tone, icon = _TONES.get(word, ("calm", "question"))
     return {"word": _MISSING if word is None else str(word), "tone": tone, "icon": icon}
@@ -683,7 +684,7 @@ class Table:
 
     def __init__(
         self,
-        rows,  # dictionaries; keys that no row fills are left out
+        rows: Iterable[dict],  # dictionaries; keys that no row fills are left out
     ):
         rows = list(rows)
         for number, row in enumerate(rows):
@@ -721,7 +722,7 @@ class Table:
             for text in sorted(self.texts.get("quadrant", ()), key=lambda text: (place(text), text))
         }
 
-    def cell(self, column, row):
+    def cell(self, column: dict, row: int) -> dict:
         """What the page shows without JavaScript: text, and a symbol for the quadrant."""
         value = (
             column["names"][column["codes"][row]] if "names" in column else column["values"][row]
@@ -736,7 +737,7 @@ class Table:
         text = text if len(text) <= 2000 else text[:2000] + " …"
         return mark | {"text": text, "name": column["name"], "kind": column["kind"]}
 
-    def choices(self):
+    def choices(self) -> list[dict]:
         """The quadrants that occur, in the order of QUADRANTS, with their numbers of rows."""
         column = next((column for column in self.columns if column["key"] == "quadrant"), None)
         if column is None:
@@ -752,8 +753,8 @@ class Table:
 
     def link(
         self,
-        where,  # column -> text; a quadrant by its key in QUADRANTS
-    ):
+        where: Mapping[str, str] | None,  # column -> text; a quadrant by its key in QUADRANTS
+    ) -> str | None:
         """The filter as JSON for the page, or None where no row could be found."""
         where = {_clean(str(key)): _clean(str(text)) for key, text in (where or {}).items()}
         if "quadrant" in where:
@@ -763,7 +764,7 @@ class Table:
         found = where and all(text in self.texts.get(key, ()) for key, text in where.items())
         return json.dumps(where, ensure_ascii=False) if found else None
 
-    def json(self):
+    def json(self) -> str:
         """The rows as JSON that can stand in a script element."""
         whole = {"n": self.n, "columns": self.columns, "quadrants": self.quadrants}
         text = json.dumps(whole, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -778,7 +779,8 @@ def page_parts() -> tuple:
     from jinja2 import DictLoader, Environment, StrictUndefined
 
     folder = files("compatkit.compare")
-    names = ("page.html", "page_flips.html", "page_versions.html", "page.css", "page.js")
+    templates = ("base", "macros", "flips", "versions")
+    names = ("page.html", *(f"page_{part}.html" for part in templates), "page.css", "page.js")
     text = {name: (folder / name).read_text(encoding="utf-8") for name in names}
     environment = Environment(
         loader=DictLoader(text),
@@ -863,7 +865,7 @@ def _models(models: dict | None) -> dict | None:
     return {"rows": rows, "flips": told} if rows else None
 
 
-def _changes(changes: list[dict] | None) -> dict | None:
+def changes_view(changes: list[dict] | None) -> dict | None:
     """Which answer became which; None where no answer changed."""
     rows = []
     for change in (changes or [])[:SHOWN_AT_MOST]:
@@ -918,7 +920,7 @@ def _view(summary, table):
         "measures": _measures(overall, _registry(), digits, ("counts", "scores", "repeats")),
         "scores": _measures(overall.get("scores") or {}, SCORE_MEASURES, digits),
         "models": _models(summary.get("models")),
-        "changes": _changes(summary.get("changes")),
+        "changes": changes_view(summary.get("changes")),
         "classes": _classes(summary.get("classes")),
         "slices": _slices(summary.get("slices"), overall),
         "tasks": _tasks(summary.get("tasks"), digits),

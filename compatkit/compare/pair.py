@@ -6,19 +6,22 @@
 __all__ = ['Pair', 'read_pair', 'read_columns']
 
 # %% ../../nbs/compare/pair.ipynb #1dd93706
+import re
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 
 # %% ../../nbs/compare/pair.ipynb #99d74038
 import numpy as np
+from numpy.typing import ArrayLike
 
 # %% ../../nbs/compare/pair.ipynb #ac94aa1b
 from .hub_datasets import is_dataset, names_hub, read_dataset
 from .joins import Rows, by_block, match_rows, picked
 from .logs import Wanted
-from .readers import read_logs, reader_of
+from .readers import no_log, read_logs, reader_of
 from .repeats import Counts, by_example, examples_of, read_columns_of, repeated
 from compatkit.compare.sources import (
     KNOWN,
@@ -32,6 +35,7 @@ from compatkit.compare.sources import (
 )
 from ..metrics import Sureness
 from ..predictions import ENDINGS, WHOLE, Predictions, few, found, log_probability
+from ..support.table_files import plain_file
 
 # %% ../../nbs/compare/pair.ipynb #b45cbf93
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,7 +66,7 @@ class Pair:
     details: Callable | None = None  # positions -> a dictionary each: id, texts, further columns
 
     @property
-    def n(self):
+    def n(self) -> int:
         """Number of examples."""
         return len(self.label if self.label is not None else self.old_score)
 
@@ -70,8 +74,8 @@ class Pair:
 
     def shown(
         self,
-        positions,  # of examples, in the order wanted
-    ):
+        positions: ArrayLike,  # of examples, in the order wanted
+    ) -> list[dict]:
         """What can be shown of these examples, a dictionary each; what an example does not have
         is absent.
         """
@@ -92,9 +96,9 @@ class Pair:
         cls,
         old: Predictions,
         new: Predictions,
-        on_missing="error",  # "drop" leaves out and counts what only one of them has
-        names=("old", "new"),  # for headings
-    ):
+        on_missing: str = "error",  # "drop" leaves out and counts what only one of them has
+        names: tuple[str, str] = ("old", "new"),  # for headings
+    ) -> "Pair":
         """Joins two Predictions. Raises ValueError as `read_pair` does."""
         return _joined(
             predictions_source(old, names[0]), predictions_source(new, names[1]), on_missing
@@ -186,11 +190,10 @@ def _one_kind(parts, old, new):
     """
     sides = {"old": old, "new": new}
     loose = [key for key in parts if sides[key[0]].cells]
-    if loose and all(WHOLE.fullmatch(value) for key in loose for value in parts[key].values):
-        parts = parts | {
-            key: _sorted_values(parts[key], [int(value) for value in parts[key].values])
-            for key in loose
-        }
+    numbers = {key: _whole_numbers(parts[key].values) for key in loose}
+    spelled = all(WHOLE.fullmatch(value) for key in loose for value in parts[key].values)
+    if loose and (spelled or all(numbers.values()) and _spelled_otherwise(parts, loose)):
+        parts = parts | {key: _sorted_values(parts[key], numbers[key]) for key in loose}
     else:
         _check_loose({key: parts[key].values for key in loose}, sides)
     text = any(_is_text(part) for part in parts.values())
@@ -205,6 +208,25 @@ def _one_kind(parts, old, new):
     if len(first) == 2:
         _refuse_kinds(sides, {key: part.values for key, part in (first[False], first[True])})
     return parts
+
+
+_WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")  # as pandas writes a column with gaps
+
+
+def _whole_numbers(values):
+    """The numbers that the cells of one column stand for, 1.0 being 1; nothing where one is no
+    whole number, or stands there in two spellings.
+    """
+    found = [WHOLE.fullmatch(value) or _WHOLE_FLOAT.fullmatch(value) for value in values]
+    if not all(found):
+        return []
+    numbers = [int(one[0].partition(".")[0]) for one in found]
+    return numbers if len(set(numbers)) == len(numbers) else []
+
+
+def _spelled_otherwise(parts, loose):
+    """Whether some columns write whole numbers as 1 and others as 1.0."""
+    return any(parts[key].values and all(map(WHOLE.fullmatch, parts[key].values)) for key in loose)
 
 
 def _check_loose(values, sides):
@@ -367,6 +389,7 @@ def _values(series, cells):
     """
     import polars as pl
 
+    series = series.alias("values")  # a name such as ^x$ would be taken for a pattern
     if cells:
         numbers = series.cast(pl.Float64, strict=False)
         if not (numbers.is_null() & (series != "")).any() and numbers.count():
@@ -503,19 +526,33 @@ def _matrix_of(source: Source) -> tuple[np.ndarray, tuple | None] | None:
             )
         else:
             continue
-        if matrix.ndim != 2 or matrix.size > _MOST_NUMBERS or not np.isfinite(matrix).all():
+        if matrix.ndim != 2 or matrix.size > _MOST_NUMBERS:
             return None
-        return (log_probability(matrix) if name == "probabilities" else matrix), classes
+        if (gaps := ~np.isfinite(matrix).all(axis=1)).any():
+            raise ValueError(_gaps(source, name, np.flatnonzero(gaps)))
+        try:
+            return (log_probability(matrix) if name == "probabilities" else matrix), classes
+        except ValueError as error:
+            raise ValueError(f"{source.name}: {error}") from None
     return None
 
 
-def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> dict:
-    """old_sureness and new_sureness for a Pair; empty where a side has no probabilities, or
-    there are no labels.
+def _gaps(source: Source, name: str, rows: np.ndarray) -> str:
+    """What is said where some examples have no probabilities."""
+    ids = few(source.ids(rows[:3]), len(rows))
+    return f"{source.name}: {name} missing or not finite for ids {ids}"
+
+
+def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> tuple[dict, list[str]]:
+    """old_sureness and new_sureness for a Pair, empty where a side has no probabilities or there
+    are no labels; and a note where they cannot be used.
     """
-    matrices = [_matrix_of(source) for source in (old, new)] if answers else [None]
+    try:
+        matrices = [_matrix_of(source) for source in (old, new)] if answers else [None]
+    except ValueError as error:
+        return {}, [f"{error}. The answers are compared; how sure they are is left out."]
     if any(matrix is None for matrix in matrices):
-        return {}
+        return {}, []
     made = {}
     for side, (logits, classes), own in zip(("old", "new"), matrices, (rows.old, rows.new)):
         names = [str(name) for name in (classes or range(logits.shape[1]))]
@@ -523,7 +560,7 @@ def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> dict:
         column = np.array([place.get(str(answer), -1) for answer in answers["answers"]])
         taken = logits if own is None else logits[own]
         made[f"{side}_sureness"] = Sureness.of(taken, column[answers["label"]])
-    return made
+    return made, []
 
 # %% ../../nbs/compare/pair.ipynb #a6e17554
 def _joined(old, new, on_missing, columns=None, names=None):
@@ -549,6 +586,16 @@ def _nothing_to_compare(old: Source, new: Source) -> ValueError:
     )
 
 
+def _beside(answers: dict, scores: dict) -> list[str]:
+    """A sentence about scores that stand beside answers, which may be no judgements at all."""
+    if not (answers and scores):
+        return []
+    return [
+        "Answers decide here; the column `score` is summed up beside them. If it says how sure a "
+        "model was, a score that fell is no error."
+    ]
+
+
 def _left_out(old: Source, new: Source, left_out: dict) -> list[str]:
     """A sentence about examples that only one side has."""
     if not any(left_out.values()):
@@ -572,14 +619,15 @@ def _pair(old: Source, new: Source, on_missing: str, columns: list | None, names
     lost = set(new.classes or ()) ^ set(old.classes or ()) if old.classes and new.classes else ()
     if lost:
         notes.append(f"Only one of the two knows the classes {few(sorted(lost))}.")
+    sureness, unsure = _sureness(old, new, rows, answers) if example is None else ({}, [])
     pair = Pair(
         *names,
         **answers,
         **scores,
-        **(_sureness(old, new, rows, answers) if example is None else {}),
+        **sureness,
         columns=further,
         left_out=rows.left_out,
-        notes=(*_left_out(old, new, rows.left_out), *notes),
+        notes=(*_left_out(old, new, rows.left_out), *notes, *unsure, *_beside(answers, scores)),
         details=_details(old, new, rows, further),
     )
     return by_example(pair, example)
@@ -591,25 +639,25 @@ def _check_on_missing(on_missing):
 
 # %% ../../nbs/compare/pair.ipynb #e93d9fe6
 def read_pair(
-    old,
-    new,  # paths: .parquet, .csv, .jsonl, or files or folders of lm-evaluation-harness samples
-    on_missing="error",  # "drop" compares what both have and counts the rest
+    old: str | PathLike,
+    new: str | PathLike,  # paths: tables as `support.table_files` takes them, or evaluation logs
+    on_missing: str = "error",  # "drop" compares what both have and counts the rest
     # column name in the files -> name here, such as {"y_pred": "prediction", "key": "id"}
-    rename=None,
-    label=None,  # the column with the right answers; the same as {label: "label"} in `rename`
-    columns=None,  # further columns to load, a list of names; by default all but free text
+    rename: Mapping[str, str] | None = None,
+    # the column with the right answers; the same as {label: "label"} in `rename`
+    label: str | None = None,
+    # further columns to load, a list of names; by default all but free text
+    columns: Sequence[str] | None = None,
     wanted: Wanted = Wanted(),  # the choice where a log holds several tasks, scorers, metrics
-    sides=("", ""),  # the models to compare, where each log holds several
-):
+    sides: tuple[str, str] = ("", ""),  # the models to compare, where each log holds several
+) -> Pair:
     """Reads two files of answers and joins them by id.
 
     Raises FileNotFoundError, and ValueError naming what does not fit.
     """
     _check_on_missing(on_missing)
-    paths, rename = (
-        [Path(path) for path in (old, new)],
-        {**(rename or {}), **({label: "label"} if label else {})},
-    )
+    paths = [plain_file(path) for path in (old, new)]
+    rename = {**(rename or {}), **({label: "label"} if label else {})}
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"there is no file or folder {path}")
@@ -617,6 +665,8 @@ def read_pair(
     if any(map(reader_of, paths)):
         names = sides if all(sides) else names
         return _of_logs(read_logs(*paths, on_missing, wanted, sides), columns, names)
+    if folder := next((path for path in paths if path.is_dir() and not is_dataset(path)), None):
+        raise ValueError(no_log(folder))
     shown = [
         f"{name}{path.suffix}" if "/" in name else path.name for name, path in zip(names, paths)
     ]
@@ -664,19 +714,20 @@ def _check_rename(rename, paths, sources):
 
 # %% ../../nbs/compare/pair.ipynb #33eb65eb
 def read_columns(
-    path,  # .parquet, .csv or .jsonl
-    old,
-    new,  # names of the columns with the two models' answers
-    label=None,  # name of the column with the right answers; by default `label`
-    id="id",  # name of the column with the ids; without a column `id`, rows are numbered
-    columns=None,  # further columns to load, a list of names; by default all but free text
-    split="",  # of a data set with several
-):
+    path: str | PathLike,  # a table as `support.table_files` takes it
+    old: str,
+    new: str,  # names of the columns with the two models' answers
+    label: str | None = None,  # name of the column with the right answers; by default `label`
+    id: str = "id",  # name of the column with the ids; without a column `id`, rows are numbered
+    # further columns to load, a list of names; by default all but free text
+    columns: Sequence[str] | None = None,
+    split: str = "",  # of a data set with several
+) -> Pair:
     """The Pair of two columns of one file or data set.
 
     Raises FileNotFoundError, and ValueError naming what does not fit.
     """
-    path = Path(path)
+    path = plain_file(path)
     names = {id: "id", label or "label": "label"}
     dataset = is_dataset(path) or names_hub(path)
     table = read_dataset(path, names, split) if dataset else read_table(path, names)

@@ -17,9 +17,9 @@ from ..support.messages import near
 
 # %% ../../nbs/compare/policy.ipynb #b8676620
 def share(
-    value,  # "1%", ".01" or .01
-    name="a share",  # for the message
-):
+    value: str | float,  # "1%", ".01" or .01
+    name: str = "a share",  # for the message
+) -> float:
     """The fraction that is meant.
 
     Raises ValueError for what is no number, unclear, or beyond -100 to 100 %.
@@ -149,9 +149,9 @@ class Policy:
     @classmethod
     def of(
         cls,
-        table=None,  # a mapping with the keys of the TOML file
-        **options,  # the same keys; None is left out, others replace the table's
-    ):
+        table: Mapping | None = None,  # a mapping with the keys of the TOML file
+        **options: object,  # the same keys; None is left out, others replace the table's
+    ) -> "Policy":
         """From a dictionary or keywords.
 
         Raises ValueError for unknown keys, naming near ones, and for unclear values.
@@ -172,9 +172,9 @@ class Policy:
     @classmethod
     def load(
         cls,
-        path,  # a TOML file
-        **options,  # replace its keys, as in `of`
-    ):
+        path: str | Path,  # a TOML file
+        **options: object,  # replace its keys, as in `of`
+    ) -> "Policy":
         """From a file. Raises FileNotFoundError, or ValueError that begins with the file's name."""
         import tomllib
 

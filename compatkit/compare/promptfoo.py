@@ -12,20 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # %% ../../nbs/compare/promptfoo.ipynb #00432a54
-from .inspect_logs import value_of
-from compatkit.compare.logs import (
-    Key,
-    Log,
-    Sample,
-    Wanted,
-    chosen,
-    digest,
-    keyed,
-    of_tasks,
-    parsed,
-    plain_fields,
-    text_of,
-)
+from . import logs
 
 # %% ../../nbs/compare/promptfoo.ipynb #24cda0bc
 NAME = "promptfoo results"
@@ -40,7 +27,7 @@ def holds(path: Path, head: bytes) -> bool:  # head: the first bytes of the file
 
 def _rows(path: Path) -> list[dict]:
     """The rows of the file. Raises ValueError where there are none."""
-    content = parsed(path.read_bytes(), path.name)
+    content = logs.parsed(path.read_bytes(), path.name)
     results = content.get("results") if isinstance(content, dict) else None
     rows = results.get("results") if isinstance(results, dict) else results
     if not (isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)):
@@ -57,55 +44,50 @@ def _providers(row: dict) -> list[str]:
     return [str(name) for name in named if name]
 
 
-def _value(row: dict, metric: str) -> float | None:
-    """The value of one metric; None where the call broke off."""
-    response = row.get("response") or {}
-    reason = row.get("failureReason")
-    if reason == _BROKEN_OFF or (reason is None and row.get("error") and "output" not in response):
-        return None
-    return value_of(
-        (row.get("namedScores") or {}).get(metric)
-        if metric not in ("success", "score")
-        else row.get(metric)
+def _broken(row: dict) -> bool:
+    """Whether the call itself broke off."""
+    reason, response = row.get("failureReason"), row.get("response") or {}
+    return reason == _BROKEN_OFF or bool(
+        reason is None and row.get("error") and "output" not in response
     )
 
 
-def _sample(row: dict, metric: str) -> Sample:
+def _sample(row: dict, metric: str) -> logs.Sample:
     """One row."""
-    number = _value(row, metric)
-    output = (row.get("response") or {}).get("output")
     prompt = row.get("prompt") or {}
-    return Sample(
-        number,
-        "" if number is not None else "error",
-        None if output is None else text_of(output),
-        "",
-        digest(row.get("vars"), prompt.get("raw") if isinstance(prompt, dict) else prompt),
-        plain_fields(row.get("vars")),
+    own = metric in ("success", "score")
+    return logs.judged(
+        (row if own else row.get("namedScores") or {}).get(metric),
+        (row.get("response") or {}).get("output"),
+        question=logs.digest(
+            row.get("vars"), prompt.get("raw") if isinstance(prompt, dict) else prompt
+        ),
+        fields=row.get("vars"),
+        broken=_broken(row),
     )
 
 
-def _keys(rows: list[dict]) -> Iterator[Key]:
+def _keys(rows: list[dict]) -> Iterator[logs.Key]:
     """Which test and prompt each row is; the same ones again are its repeats."""
     seen: Counter = Counter()
     prompts = {_label(row) for row in rows}
     for row in rows:
-        name = digest(row.get("vars"), _label(row) if len(prompts) > 1 else "")
+        name = logs.digest(row.get("vars"), _label(row) if len(prompts) > 1 else "")
         seen[name] += 1
-        yield Key("tests", name, seen[name])
+        yield logs.Key("tests", name, seen[name])
 
 
 def _label(row: dict) -> str:
     """The name of a row's prompt."""
     prompt = row.get("prompt")
     return (
-        text_of(prompt.get("label") or prompt.get("raw"))
+        logs.text_of(prompt.get("label") or prompt.get("raw"))
         if isinstance(prompt, dict)
-        else text_of(prompt)
+        else logs.text_of(prompt)
     )
 
 
-def read(path: Path, wanted: Wanted = Wanted()) -> Log:
+def read(path: Path, wanted: logs.Wanted = logs.Wanted()) -> logs.Log:
     """The rows of one provider.
 
     Raises ValueError for another file, and where providers or metrics are unclear.
@@ -114,15 +96,15 @@ def read(path: Path, wanted: Wanted = Wanted()) -> Log:
         rows = _rows(path)
         names = {name: None for row in rows for name in _providers(row)[:1]}
         sides = [name for row in rows for name in _providers(row)] if wanted.side else names
-        side = chosen(sides, wanted.side, "side")
+        side = logs.chosen(sides, wanted.side, "side")
         rows = [row for row in rows if side in _providers(row)]
         metrics = [
             "success",
             "score",
             *{name: None for row in rows for name in row.get("namedScores") or {}},
         ]
-        metric = chosen(metrics, wanted.metric or "success", "metric")
-        samples = keyed(zip(_keys(rows), (_sample(row, metric) for row in rows)))
-        return Log(path.name, of_tasks(samples, wanted.task), {}, metric)
+        metric = logs.chosen(metrics, wanted.metric or "success", "metric")
+        samples = logs.keyed(zip(_keys(rows), (_sample(row, metric) for row in rows)))
+        return logs.Log(path.name, logs.of_tasks(samples, wanted.task), {}, metric)
     except ValueError as error:
         raise ValueError(f"{path.name}: {str(error).removeprefix(path.name + ': ')}") from None

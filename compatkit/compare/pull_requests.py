@@ -19,8 +19,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 # %% ../../nbs/compare/pull_requests.ipynb #ee911e59
+from .flips import flip_rows
 from .report import Comparison, compare
-from .text_tables import Data, in_markdown, percent, visible
+from .suites import Suite, compare_suites, is_suite, suite_sections
+from .text_tables import Data, as_markdown, in_markdown, percent, visible
 
 # %% ../../nbs/compare/pull_requests.ipynb #21081739
 ENDING = ".blessed.json"
@@ -80,33 +82,43 @@ def check_blessed(path: Path) -> None:
         )
 
 # %% ../../nbs/compare/pull_requests.ipynb #d9adc1f0
+_WORSE = ("worse", "answers are spelled otherwise")  # verdicts
+
+
 def gate(
-    old: Any,  # path, Predictions, data frame
+    old: Any,  # path, Predictions, data frame; or a folder of tasks
     new: Any,  # the same kinds
     policy: Any = None,  # Policy, a dictionary of its keys, or a path to its TOML file
     **options: Any,  # of `compare`: slices, tolerance, margin, on_missing, rename, wanted
-) -> Comparison:
+) -> Comparison | Suite:
     """The comparison, if the policy holds; without one, if the new version is not worse.
 
     Raises AssertionError with the report.
     """
-    for path in (old, new):
-        if isinstance(path, (str, os.PathLike)):
-            check_blessed(Path(path))
-    found = compare(old, new, policy=policy, **options)
-    if (
-        found.status in ("failed", "too little data")
-        or found.status is None
-        and found.verdict in ("worse", "answers are spelled otherwise")
-    ):
-        raise AssertionError(
-            f"the new version does not pass ({found.status or found.verdict})\n\n{found}"
-        )
-    return found
+    paths = [Path(path) for path in (old, new) if isinstance(path, (str, os.PathLike))]
+    for path in paths:
+        check_blessed(path)
+    if len(paths) == 2 and all(map(is_suite, paths)):
+        policy = Path(policy) if isinstance(policy, (str, os.PathLike)) else policy
+        found = compare_suites(*paths, policy, **options)
+    else:
+        found = compare(old, new, policy=policy, **options)
+    if _passes(found):
+        return found
+    told = found.status or found.verdict
+    raise AssertionError(f"the new version does not pass ({told})\n\n{found}")
+
+
+def _passes(found: Comparison | Suite) -> bool:
+    """Whether the policy holds; without one, whether the new version is not worse."""
+    if found.status is not None:
+        return found.status == "holds"
+    return found.verdict not in _WORSE
 
 # %% ../../nbs/compare/pull_requests.ipynb #96c0cc95
 MOST_LINES = 60
 _FLIPS = 10
+_TASKS, _FAILED = 20, 5  # of a suite: rows of the table, failed tasks with their flips
 
 
 def _conditions(found: Comparison) -> list[dict]:
@@ -124,53 +136,83 @@ def _where(condition: dict) -> str:
     )
 
 
+def _lost(found: Comparison) -> tuple[list[dict], int]:
+    """The first negative flips, without those of flaky examples, and how many more there are."""
+    return flip_rows(found.pair, ("negative",), _FLIPS, by_themselves=False)
+
+
 def _broken(found: Comparison) -> Iterator[str]:
     """A table of the first negative flips."""
-    flips = found.flips()
-    if "quadrant" not in flips or not (flips["quadrant"] == "negative").any():
+    lost, more = _lost(found)
+    if not lost:
         return
-    lost = flips[flips["quadrant"] == "negative"]
-    names = [name for name in ("id", "task", "label", "old", "new") if name in lost]
-    yield from ("", f"**{len(lost):,} answers were right and are wrong now**", "")
+    names = [name for name in ("id", "task", "label", "old", "new") if name in lost[0]]
+    yield from ("", f"**{len(lost) + more:,} answers were right and are wrong now**", "")
     yield from (f"| {' | '.join(names)} |", f"|{' :-- |' * len(names)}")
-    for row in lost[names].head(_FLIPS).itertuples(index=False):
-        yield f"| {' | '.join(in_markdown(Data(value)) for value in row)} |"
-    if len(lost) > _FLIPS:
-        yield from ("", f"{len(lost) - _FLIPS:,} more are not shown.")
+    for row in lost:
+        yield f"| {' | '.join(in_markdown(Data(row.get(name, ''))) for name in names)} |"
+    if more:
+        yield from ("", f"{more:,} more are not shown.")
 
 
 def comment(
-    found: Comparison,
+    found: Comparison | Suite,
     link: str = "",  # the address of the page, if it was kept somewhere
 ) -> str:
     """Markdown of at most MOST_LINES lines for a pull request."""
+    lines = list(_of_suite(found) if isinstance(found, Suite) else _of_pair(found))
+    last = ["", f"[The whole report]({link})"] if link else []
+    if len(lines) + len(last) > MOST_LINES:
+        last = ["", "More than a comment holds is left out.", *last]
+    return "\n".join([*lines[: MOST_LINES - len(last)], *last]) + "\n"
+
+
+def _prose(text: str) -> str:
+    """A sentence of ours, as code where it quotes text from data that could be Markdown."""
+    plain = not re.search(r"[`<>@\[\]|*_#~\\\n]|://|www\.", text)
+    return text if plain else in_markdown(Data(text), 2000)
+
+
+def _of_pair(found: Comparison) -> Iterator[str]:
+    """Verdict, broken conditions, what broke, where, and what must be known."""
     summary = found.summary
     old, new = (in_markdown(Data(summary[name])) for name in ("old", "new"))
     judged = f" (gate: {found.status})" if found.status else ""
-    plain = not re.search(r"[`<@\[|\n]", found.reason)  # a reason may quote text from data
-    reason = found.reason if plain else in_markdown(Data(found.reason), 2000)
-    lines = [f"### {old} → {new}: {found.verdict}{judged}", "", reason]
+    yield from (f"### {old} → {new}: {found.verdict}{judged}", "", _prose(found.reason))
     bad = [condition for condition in _conditions(found) if condition["status"] != "holds"]
     if bad:
-        lines += ["", "| condition | where | what became of it |", "| :-- | :-- | :-- |"]
-        lines += [
-            f"| {one['name']} | {in_markdown(Data(_where(one)))} | {one['status']}: "
-            f"{one['reason']} |"
-            for one in bad[:8]
-        ]
-    lines += _broken(found)
+        yield from ("", "| condition | where | what became of it |", "| :-- | :-- | :-- |")
+    for one in bad[:8]:
+        told = f"{one['status']}: {_prose(one['reason'])}"
+        yield f"| {one['name']} | {in_markdown(Data(_where(one)))} | {told} |"
+    yield from _broken(found)
     worse = [one for one in summary["slices"] if one["significant"]]
     if worse:
-        lines += ["", "**Where it is worse than elsewhere**", ""]
-        lines += [
-            f"- {in_markdown(Data(_where(one)))}: NFR {percent(one['nfr']['value'])} of "
-            f"{one['n']:,}"
-            for one in worse[:5]
-        ]
-    notes = [f"- {in_markdown(Data(note), 500)}" for note in summary["notes"][:5]]
-    lines += ["", *notes] if notes else []
-    last = ["", f"[The whole report]({link})"] if link else []
-    return "\n".join([*lines[: MOST_LINES - len(last)], *last]) + "\n"
+        yield from ("", "**Where it is worse than elsewhere**", "")
+    for one in worse[:5]:
+        nfr = percent(one["nfr"]["value"])
+        yield f"- {in_markdown(Data(_where(one)))}: NFR {nfr} of {one['n']:,}"
+    if summary["notes"]:
+        yield ""
+    yield from (f"- {_prose(visible(note, 500))}" for note in summary["notes"][:5])
+
+
+def _of_suite(suite: Suite) -> Iterator[str]:
+    """Verdict, the tasks with the worst first, and what broke in those that fail."""
+    yield from (f"### {suite.status}", "", _prose(suite.reason))
+    table, *others = suite_sections(suite)
+    rest = len(table.rows) - _TASKS
+    note = f"{rest:,} more tasks are not shown." if rest > 0 else ""
+    yield from ("", *as_markdown(table._replace(rows=table.rows[:_TASKS], note=note)).split("\n"))
+    failed = [(name, one) for name, one in suite.tasks.items() if one.status in ("failed", "worse")]
+    for name, one in failed[:_FAILED]:
+        lost, more = _lost(one.comparison)
+        if lost:
+            shown = ", ".join(in_markdown(Data(row.get("id", ""))) for row in lost)
+            beyond = f" and {more:,} more" if more else ""
+            yield from ("", f"{in_markdown(Data(name))} no longer has right: {shown}{beyond}")
+    for section in others:
+        yield from ("", *as_markdown(section).split("\n"))
 
 # %% ../../nbs/compare/pull_requests.ipynb #5ca1507f
 def _escaped(text: str, of_property: bool = False) -> str:
@@ -180,10 +222,15 @@ def _escaped(text: str, of_property: bool = False) -> str:
     return text
 
 
-def annotations(found: Comparison) -> list[str]:
+def annotations(found: Comparison | Suite) -> list[str]:
     """Workflow commands: an error for each condition that failed, a warning where data are too
     few, a notice with the verdict.
     """
+    if isinstance(found, Suite):
+        return [
+            *_task_annotations(found),
+            _command(_level(found), f"suite: {found.status}", found.reason),
+        ]
     kinds = {"failed": "error", "too little data": "warning"}
     lines = [
         _command(kinds[one["status"]], f"{one['name']}, {visible(_where(one))}", one["reason"])
@@ -191,12 +238,22 @@ def annotations(found: Comparison) -> list[str]:
         if one["status"] in kinds
     ]
     title = f"{visible(found.summary['old'])} to {visible(found.summary['new'])}: {found.verdict}"
-    level = (
-        "error"
-        if found.status is None and found.verdict in ("worse", "answers are spelled otherwise")
-        else "notice"
-    )
-    return [*lines, _command(level, title, visible(found.reason, 1000))]
+    bad = found.status is None and not _passes(found)
+    return [*lines, _command("error" if bad else "notice", title, visible(found.reason, 1000))]
+
+
+def _level(suite: Suite) -> str:
+    """How a suite's verdict is announced."""
+    return {"failed": "error", "too little data": "warning"}.get(suite.status, "notice")
+
+
+def _task_annotations(suite: Suite) -> Iterator[str]:
+    """A line for each task that does not hold; an advisory one is never an error."""
+    for name, one in suite.tasks.items():
+        if one.status != "holds":
+            bad = one.tier == "required" and one.status != "too little data"
+            title = f"{visible(name)} ({one.tier}): {one.status}"
+            yield _command("error" if bad else "warning", title, visible(one.reason, 1000))
 
 
 def _command(kind: str, title: str, text: str) -> str:
@@ -204,7 +261,7 @@ def _command(kind: str, title: str, text: str) -> str:
     return f"::{kind} title={_escaped(title, of_property=True)}::{_escaped(text)}"
 
 
-def write_summary(found: Comparison, link: str = "") -> None:
+def write_summary(found: Comparison | Suite, link: str = "") -> None:
     """Append the comment to the job's summary; nothing where no job of GitHub runs."""
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
         with open(path, "a", encoding="utf-8") as file:
@@ -214,37 +271,40 @@ def write_summary(found: Comparison, link: str = "") -> None:
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(found: Comparison) -> str:
-    """The conditions as JUnit XML."""
+def _clean(text: Any) -> str:
+    """Text without the characters that XML cannot hold."""
+    return _NOT_XML.sub("?", str(text))
 
-    def clean(text):
-        return _NOT_XML.sub("?", str(text))
 
-    cases = _conditions(found) or [
-        {
-            "name": "verdict",
-            "where": {},
-            "status": "failed" if found.verdict == "worse" else "holds",
-            "reason": found.reason,
-        }
-    ]
-    bad = [one["status"] for one in cases]
-    suite = ElementTree.Element(
-        "testsuite",
-        name=clean(f"{found.summary['old']} to {found.summary['new']}"),
-        tests=str(len(cases)),
-        failures=str(bad.count("failed")),
-        errors=str(bad.count("too little data")),
-    )
-    for one in cases:
-        case = ElementTree.SubElement(
-            suite, "testcase", classname="compatkit", name=clean(f"{one['name']}, {_where(one)}")
-        )
-        if one["status"] != "holds":
-            kind = "failure" if one["status"] == "failed" else "error"
-            ElementTree.SubElement(case, kind, message=clean(one["status"])).text = clean(
-                one["reason"]
-            )
+def _cases(found: Comparison | Suite) -> Iterator[tuple[str, str, str]]:
+    """Name, status and reason of each test case."""
+    if isinstance(found, Suite):
+        for name, one in found.tasks.items():
+            kept = one.tier == "required" or one.status == "holds"
+            yield f"{name} ({one.tier})", one.status if kept else "holds", one.reason
+        yield "suite", found.status, found.reason
+        return
+    for one in _conditions(found):
+        yield f"{one['name']}, {_where(one)}", one["status"], one["reason"]
+    if not _conditions(found):
+        yield "verdict, all examples", "holds" if _passes(found) else "failed", found.reason
+
+
+def junit(found: Comparison | Suite) -> str:
+    """The conditions, or the tasks of a suite, as JUnit XML."""
+    kinds = {"failed": "failure", "worse": "failure", "too little data": "error"}
+    cases = list(_cases(found))
+    bad = [kinds[status] for _, status, _ in cases if status in kinds]
+    title = "suite"
+    if isinstance(found, Comparison):
+        title = f"{found.summary['old']} to {found.summary['new']}"
+    counts = {"failures": str(bad.count("failure")), "errors": str(bad.count("error"))}
+    suite = ElementTree.Element("testsuite", name=_clean(title), tests=str(len(cases)), **counts)
+    for name, status, reason in cases:
+        case = ElementTree.SubElement(suite, "testcase", classname="compatkit", name=_clean(name))
+        if status in kinds:
+            told = ElementTree.SubElement(case, kinds[status], message=_clean(status))
+            told.text = _clean(reason)
     ElementTree.indent(suite)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, "unicode") + "\n"
@@ -252,7 +312,7 @@ def junit(found: Comparison) -> str:
 
 # %% ../../nbs/compare/pull_requests.ipynb #425e12f5
 def pull_request_files(
-    found: Comparison,
+    found: Comparison | Suite,
     github: bool = False,  # print annotations, write the job's summary
     comment_file: Path | None = None,  # for a pull request
     junit_file: Path | None = None,

@@ -7,12 +7,13 @@ __all__ = ['Comparison', 'columns_for', 'compare', 'compare_versions']
 
 # %% ../../nbs/compare/report.ipynb #1d2348c2
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from os import PathLike
 from pathlib import Path
 from textwrap import fill
+from typing import TYPE_CHECKING
 
 # %% ../../nbs/compare/report.ipynb #0982e97c
 import numpy as np
@@ -31,7 +32,7 @@ from compatkit.compare.sections import (
     measures_section,
     slice_section,
 )
-from .series import versions_of
+from .series import Versions, versions_of
 from .slices import as_categories
 from .spelling import normalized
 from compatkit.compare.text_tables import (
@@ -45,7 +46,13 @@ from compatkit.compare.text_tables import (
 )
 from .verdict import Settings, summarize
 from ..predictions import ENDINGS, Predictions
+from ..support.missing import brought
 from ..support.outputs import Outputs
+from ..support.table_files import plain_file
+
+# %% ../../nbs/compare/report.ipynb #374970aa
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # %% ../../nbs/compare/report.ipynb #8483433f
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,14 +93,12 @@ class Comparison:
         listed = {"flips": rows, "flips_left_out": more} if flips else {}
         return json.dumps(self.summary | listed, indent=indent, allow_nan=False, default=str)
 
-    def flips(self):
+    def flips(self) -> "DataFrame":
         """The examples whose answer got better, worse or differently wrong, as a pandas
-        DataFrame.
+        DataFrame. ModuleNotFoundError without pandas.
         """
-        import pandas as pd
-
         rows, _ = flip_rows(self.pair)
-        return pd.DataFrame(rows, columns=None if rows else ["id", "quadrant"])
+        return brought("pandas").DataFrame(rows, columns=None if rows else ["id", "quadrant"])
 
     def save_flips(
         self,
@@ -136,7 +141,7 @@ class Comparison:
         """One self-contained page."""
         from compatkit.compare.page import render
 
-        rows, left_out = flip_rows(self.pair, most=most)
+        rows, left_out = flip_rows(self.pair, most=most, by_themselves=False)
         return render(
             self.summary, rows, rows_left_out=left_out, csv_name=csv_name if left_out else None
         )
@@ -154,7 +159,7 @@ class Comparison:
         """The same among other outputs, which appear together."""
         from compatkit.compare.page import render
 
-        path, (rows, _) = Path(path), flip_rows(self.pair)
+        path, (rows, _) = Path(path), flip_rows(self.pair, by_themselves=False)
         beside = path.with_name(f"{path.stem}-flips.csv")
         left_out = max(len(rows) - most, 0)
         page = render(
@@ -164,7 +169,7 @@ class Comparison:
             csv_name=beside.name if left_out else None,
         )
         if left_out:
-            write_rows(rows[most:], outputs.add(beside, "the flips beyond --limit go to"))
+            write_rows(rows[most:], outputs.add(beside, "the flips beyond --limit,"))
         outputs.add(path, "--html").write_text(page, encoding="utf-8")
         return [path, beside] if left_out else [path]
 
@@ -199,7 +204,7 @@ def _text_of(comparison: Comparison, width: int, colour: bool) -> str:
 
     # to know the first flips by id, all must be read
     few = summary["overall"].get("counts", {}).get("negative", 0) <= _MANY
-    rows, more = flip_rows(comparison.pair, ("negative",), most=5) if few else ([], 0)
+    rows, more = flip_rows(comparison.pair, ("negative",), 5, False) if few else ([], 0)
     sections = list(all_sections(summary)) + (
         [flip_section(rows, len(rows) + more)] if rows else []
     )
@@ -271,9 +276,9 @@ def _as_predictions(
 
 
 def columns_for(
-    slices,  # names of columns
-    policy,  # Policy or None
-):
+    slices: Iterable[str],  # names of columns
+    policy: Policy | None,  # Policy or None
+) -> list[str]:
     """The further columns that slices and policy speak of, as `inputs` wants them."""
     wanted = [
         *slices,
@@ -349,25 +354,29 @@ def _with_categories(pair: Pair, categorical: tuple) -> Pair:
 
 
 def compare(
-    old,  # path, Predictions, data frame; or a pair.Pair of both
-    new=None,  # the same kinds
-    slices=(),  # columns, each of whose values is looked at
-    policy=None,  # Policy, a dictionary of its keys, or a path to its TOML file
+    # path, Predictions, data frame; or a pair.Pair of both
+    old: "str | PathLike | Predictions | DataFrame | Pair",
+    new: "str | PathLike | Predictions | DataFrame | None" = None,  # the same kinds
+    slices: str | Sequence[str] = (),  # columns, each of whose values is looked at
+    # Policy, a dictionary of its keys, or a path to its TOML file
+    policy: Policy | Mapping | str | PathLike | None = None,
     # NFR up to which an update counts as compatible: .01 or "1%"; by default the policy's max_nfr,
     # else 1 %
-    tolerance=None,
+    tolerance: float | str | None = None,
     # change of accuracy too small to matter; of the scores' range where there are no labels
-    margin=0.01,
+    margin: float | str = 0.01,
     on_missing: str = "error",  # or "drop": examples that only one of them has
-    names=None,  # (old, new) for headings
-    rename=None,  # column in the files -> name here, such as {"y": "label", "answer": "prediction"}
+    names: Sequence[str] | None = None,  # (old, new) for headings
+    # column in the files -> name here, such as {"y": "label", "answer": "prediction"}
+    rename: Mapping[str, str] | None = None,
     pairs: bool = False,  # slices by every combination of the values of two columns as well
-    categorical=(),  # columns of numbers whose single values are slices
-    numeric=(),  # columns that are cut into quarters, however few values they have
-    confidence=0.95,  # of every interval, 50 to 99.9 %
+    categorical: Sequence[str] = (),  # columns of numbers whose single values are slices
+    numeric: Sequence[str] = (),  # columns that are cut into quarters, however few values they have
+    confidence: float | str = 0.95,  # of every interval, 50 to 99.9 %
     # compare answers without regard to case, spaces around them and forms of Unicode
     normalize: bool = False,
-    wanted=None,  # of logs: task, scorer, metric, errors ("wrong", "drop", "fail") -> the choice
+    # of logs: task, scorer, metric, errors ("wrong", "drop", "fail") -> the choice
+    wanted: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Two versions on the same examples.
 
@@ -423,19 +432,23 @@ def _headings_for(versions: list, names) -> list[str]:
 
 
 def compare_versions(
-    versions,  # two or more paths, Predictions or data frames
-    names=None,  # one heading per version
+    # two or more paths, Predictions or data frames
+    versions: "Iterable[str | PathLike | Predictions | DataFrame]",
+    names: Sequence[str] | None = None,  # one heading per version
     on_missing: str = "error",  # as in `compare`
-    rename=None,  # likewise
+    rename: Mapping[str, str] | None = None,  # likewise
     normalize: bool = False,  # likewise
-    wanted=None,  # likewise
-    **settings,  # slices, policy, tolerance, ... of `compare`, for each update of the series
-):
+    wanted: Mapping[str, str] | None = None,  # likewise
+    # slices, policy, tolerance, ... of `compare`, for each update of the series
+    **settings: object,
+) -> Versions:
     """NFR and gain of every possible update, and each update of the series.
 
     Raises ValueError as `compare` does.
     """
-    versions = list(versions)
+    versions = [
+        plain_file(given) if isinstance(given, (str, PathLike)) else given for given in versions
+    ]
     names = _headings_for(versions, names)
     policy = settings["policy"] = _as_policy(settings.get("policy"))
     slices = [

@@ -8,9 +8,11 @@ __all__ = ['AllPairs', 'all_pairs', 'Versions', 'step_pairs', 'versions_of']
 # %% ../../nbs/compare/series.ipynb #4350bb3c
 import json
 from collections import namedtuple
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum
+from typing import TYPE_CHECKING
 
 # %% ../../nbs/compare/series.ipynb #7e1a6391
 import numpy as np
@@ -34,6 +36,11 @@ from compatkit.compare.text_tables import (
 )
 from ..metrics import clopper_pearson
 from ..support.messages import few
+from ..support.missing import brought
+
+# %% ../../nbs/compare/series.ipynb #6f343a54
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # %% ../../nbs/compare/series.ipynb #d2a01788
 AllPairs = namedtuple("AllPairs", "level nfr gain")
@@ -43,8 +50,9 @@ AllPairs.__doc__ = (
 
 
 def all_pairs(
-    values,  # V arrays (N,): right or not, or scores, of each version on the same examples
-):
+    # V arrays (N,): right or not, or scores, of each version on the same examples
+    values: Sequence[np.ndarray],
+) -> AllPairs:
     """Means, NFR and gain of every update.
 
     Raises ValueError for fewer than two versions or other examples.
@@ -116,11 +124,19 @@ class Versions:
         } | ({"flips": rows, "flips_left_out": more} if flips else {})
         return json.dumps(content, indent=indent, allow_nan=False, default=str)
 
-    def nfr_interval(self, level: float = 0.95) -> np.ndarray:
+    @property
+    def confidence(self) -> float:
+        """Of every interval: that of the updates."""
+        return self.steps[0].summary["confidence"] if self.steps else 0.95
+
+    def nfr_interval(self) -> np.ndarray:
         """(V, V, 2): lower and upper end of each NFR."""
         flips = np.round(self.nfr * self.examples).astype(int)
         return np.array(
-            [[clopper_pearson(int(one), self.examples, level) for one in row] for row in flips]
+            [
+                [clopper_pearson(int(one), self.examples, self.confidence) for one in row]
+                for row in flips
+            ]
         )
 
     def flip_rows(self, most: int | None = None) -> tuple[list[dict], int]:
@@ -165,7 +181,7 @@ class Versions:
 
         return render_versions(self, *self.flip_rows(most))
 
-    def picture(self):
+    def picture(self) -> "Figure":
         """A matplotlib figure of the matrix: NFR as a shade of grey and in the cell, the gain
         below it.
         """
@@ -273,10 +289,10 @@ def _shaded(versions):
 
 
 def _picture(versions):
-    from matplotlib.figure import Figure
-
     count, largest = len(versions.names), float(versions.nfr.max())
-    figure = Figure(figsize=(2 + 1.1 * count, 1.2 + 0.8 * count), layout="constrained")
+    figure = brought("matplotlib.figure").Figure(
+        figsize=(2 + 1.1 * count, 1.2 + 0.8 * count), layout="constrained"
+    )
     axes = figure.subplots()
     image = axes.imshow(versions.nfr, cmap="Greys", vmin=0, vmax=1.35 * largest or 1)
 

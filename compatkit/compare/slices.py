@@ -8,11 +8,13 @@ __all__ = ['Levels', 'Once', 'Flips', 'Cells', 'MOST_SLICES', 'levels', 'as_cate
 
 # %% ../../nbs/compare/slices.ipynb #6e67fc0e
 from collections import namedtuple
+from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, exp, lgamma, prod, sqrt
 
 # %% ../../nbs/compare/slices.ipynb #fbf38b38
 import numpy as np
+from numpy.typing import ArrayLike
 
 # %% ../../nbs/compare/slices.ipynb #c532076d
 from .pair import Pair
@@ -164,8 +166,8 @@ Once = namedtuple(
 
 
 def once(
-    pair,  # inputs.Pair
-):
+    pair: Pair,  # inputs.Pair
+) -> Once:
     """The rows that stand for all examples: all of them, or one metric of each kind per task."""
     if pair.task is None:
         return Once(np.ones(pair.n, dtype=bool), pair.n)
@@ -209,8 +211,8 @@ Flips = namedtuple("Flips", "negative positive")  # positions (F,) of each
 
 
 def flip_positions(
-    pair,  # inputs.Pair
-):
+    pair: Pair,  # inputs.Pair
+) -> Flips:
     """Positions of the negative and of the positive flips: of answers, or of scores where there
     are no labels.
     """
@@ -230,9 +232,9 @@ MOST_SLICES = 100_000
 
 
 def cells(
-    flips,  # Flips
-    columns,  # {name: Levels}
-):
+    flips: Flips,  # Flips
+    columns: Mapping[str, Levels],  # {name: Levels}
+) -> Cells:
     """Every combination of levels that occurs, with its counts.
 
     Raises ValueError beyond 100,000 of them.
@@ -268,11 +270,11 @@ def cells(
 
 # %% ../../nbs/compare/slices.ipynb #71c9ddb5
 def excess_p(
-    flips,  # in the slice
-    n,  # examples of the slice
-    all_flips,  # in all examples
-    total,  # all examples
-):
+    flips: int,  # in the slice
+    n: int,  # examples of the slice
+    all_flips: int,  # in all examples
+    total: int,  # all examples
+) -> float:
     """Probability of as many flips or more in the slice, if they fell blindly on all examples."""
     others = total - all_flips - n  # may be negative
     if flips <= max(0, -others):
@@ -296,8 +298,8 @@ def excess_p(
 
 # %% ../../nbs/compare/slices.ipynb #ad3a7b55
 def false_discovery(
-    p,  # (M,) p-values
-):
+    p: ArrayLike,  # (M,) p-values
+) -> np.ndarray:
     """The q-value of each: the smallest false-discovery rate at which it is a discovery
     (Benjamini and Hochberg).
     """

@@ -7,11 +7,14 @@ __all__ = ['KNOWN', 'Source', 'predictions_source', 'read_table', 'has_column', 
 
 # %% ../../nbs/compare/sources.ipynb #c3f179d7
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 # %% ../../nbs/compare/sources.ipynb #ea12f82a
 import numpy as np
+from numpy.typing import ArrayLike
 
 # %% ../../nbs/compare/sources.ipynb #492524f7
 from compatkit.predictions import (
@@ -23,6 +26,10 @@ from compatkit.predictions import (
     house_names,
     json_objects,
 )
+
+# %% ../../nbs/compare/sources.ipynb #a57930f2
+if TYPE_CHECKING:
+    from polars import DataFrame, LazyFrame, Series
 
 # %% ../../nbs/compare/sources.ipynb #3bed742f
 KNOWN = (
@@ -55,7 +62,7 @@ class Source:
     logits: np.ndarray | None = None  # (N, C), where they are in memory
 
     @property
-    def further(self):
+    def further(self) -> list[str]:
         """The columns without a meaning of their own."""
         return [
             name
@@ -65,22 +72,22 @@ class Source:
 
     def collect(
         self,
-        frame,  # a LazyFrame made from what `read` gave
-    ):
+        frame: "LazyFrame",  # a LazyFrame made from what `read` gave
+    ) -> "DataFrame":
         """Its content, a polars DataFrame."""
         try:
             return _collected(frame)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
 
-    def column(self, name):
+    def column(self, name: str) -> "Series":
         """One column as a polars Series."""
         return self.kept[name] if name in self.kept else self.collect(self.read([name])).to_series()
 
     def hashes(
         self,
-        seed=1,  # another one gives other hashes
-    ):
+        seed: int = 1,  # another one gives other hashes
+    ) -> np.ndarray:
         """(N,) 64-bit hashes of the ids as text."""
         series = self.kept.get(_HASH) if seed == 1 else None
         return (
@@ -91,9 +98,9 @@ class Source:
 
     def rows(
         self,
-        rows,  # their numbers, in the order wanted
-        names,  # of the columns
-    ):
+        rows: ArrayLike,  # their numbers, in the order wanted
+        names: Sequence[str],  # of the columns
+    ) -> "DataFrame":
         """Some rows as a polars DataFrame."""
         import polars as pl
 
@@ -106,8 +113,8 @@ class Source:
 
     def ids(
         self,
-        rows,  # their numbers
-    ):
+        rows: ArrayLike,  # their numbers
+    ) -> list[str]:
         """The ids of some rows as text."""
         import polars as pl
 
@@ -234,9 +241,9 @@ def _of_lists(name, fields, classes=None, width=None):
 
 
 def predictions_source(
-    predictions,  # Predictions
-    name,  # for messages and headings
-):
+    predictions: Predictions,  # Predictions
+    name: str,  # for messages and headings
+) -> Source:
     """The same as a source; the logits have done their work."""
     fields = {
         name: getattr(predictions, name) for name in ("id", "label", "prediction", "score", "text")
@@ -248,9 +255,9 @@ def predictions_source(
 
 # %% ../../nbs/compare/sources.ipynb #bcf1773f
 def read_table(
-    path,  # Path: .parquet, .csv or .jsonl
-    rename,  # column name in the file -> name here
-):
+    path: Path,  # Path: .parquet, .csv or .jsonl
+    rename: Mapping[str, str],  # column name in the file -> name here
+) -> Source:
     """Any columns of a file.
 
     Raises FileNotFoundError, and ValueError for a file that is not what its name says.
@@ -265,9 +272,9 @@ def read_table(
 
 
 def has_column(
-    path,  # Path: .parquet, .csv or .jsonl
-    name,  # as it stands in the file
-):
+    path: Path,  # Path: .parquet, .csv or .jsonl
+    name: str,  # as it stands in the file
+) -> bool:
     """Whether the file itself calls a column so."""
     if path.suffix == ".parquet":
         import polars as pl
@@ -279,9 +286,9 @@ def has_column(
 
 
 def read_source(
-    path,  # Path: .parquet, .csv or .jsonl
-    rename,  # column name in the file -> name here
-):
+    path: Path,  # Path: .parquet, .csv or .jsonl
+    rename: Mapping[str, str],  # column name in the file -> name here
+) -> Source:
     """The answers in a file.
 
     Raises what `read_table` raises, and ValueError where columns are missing.
@@ -315,8 +322,8 @@ def _unchanged(source, path):
 
 # %% ../../nbs/compare/sources.ipynb #d8af90f3
 def numbered(
-    source,  # Source without ids
-):
+    source: Source,  # without ids
+) -> Source:
     """The same with the rows' numbers as ids, counted from 1."""
     import polars as pl
 
@@ -330,9 +337,9 @@ def numbered(
 
 
 def renamed(
-    source,  # Source
-    names,  # name here -> name there, of the columns to keep
-):
+    source: Source,  # Source
+    names: Mapping[str, str],  # name here -> name there, of the columns to keep
+) -> Source:
     """Some columns of a source, under other names."""
     kept = {
         here: source.kept[name]

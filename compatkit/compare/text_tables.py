@@ -22,9 +22,9 @@ _JOINERS = "\u200c\u200d"  # Persian, Hindi and emoji need them, and they do not
 
 
 def visible(
-    text,  # anything
-    most=60,  # characters
-):
+    text: object,  # anything
+    most: int = 60,  # characters
+) -> str:
     """Its text as one line of printable characters, cut short."""
     text = str(text)
     text = text if len(text) <= most else text[: most - 1] + "…"
@@ -34,9 +34,9 @@ def visible(
 
 
 def in_markdown(
-    text,  # Data is made harmless, other text stays as it is
-    most=60,  # characters of Data
-):
+    text: str,  # Data is made harmless, other text stays as it is
+    most: int = 60,  # characters of Data
+) -> str:
     """Text as it can stand in a table of a pull request's comment."""
     if not isinstance(text, Data):
         return text
@@ -47,7 +47,7 @@ def in_markdown(
     return f"<code>{''.join(c if plain(c) else f'&#{ord(c)};' for c in visible(text, most))}</code>"
 
 
-def in_html(text):
+def in_html(text: str) -> str:
     """Text as it can stand in HTML."""
     return escape(visible(text) if isinstance(text, Data) else text)
 
@@ -83,11 +83,17 @@ def styled(
 _STYLES = {"bold": "1", "good": "1;32", "warn": "1;33", "bad": "1;31", "calm": "1;36"}
 
 
-def _fitting(lines: list[list[str]], widths: list[int], width: int) -> list[int]:
-    """Widths of the columns, of which the widest give way until the table fits."""
+def _fitting(widths: list[int], of_data: list[bool], width: int) -> list[int]:
+    """Widths of the columns, of which the widest give way until the table fits: names and texts
+    first, and numbers and words of this program only when that is not enough.
+    """
     widths = list(widths)
-    while sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > 12:
-        widths[widths.index(max(widths))] -= 1
+    for giving in ([i for i, data in enumerate(of_data) if data], range(len(widths))):
+        while sum(widths) + 2 * (len(widths) - 1) > width:
+            widest = max(giving, key=widths.__getitem__, default=0)
+            if not giving or widths[widest] <= 12:
+                break
+            widths[widest] -= 1
     return widths
 
 
@@ -106,9 +112,10 @@ def as_text(
     """For a terminal."""
     lines = [
         [visible(cell) if isinstance(cell, Data) else cell for cell in row]
-        for row in [section.header, *section.rows]
+        for row in ([section.header, *section.rows] if section.rows else [])  # never a bare header
     ]
-    widths = _fitting(lines, [max(map(_width, column)) for column in zip(*lines)], width)
+    of_data = [any(isinstance(cell, Data) for cell in column) for column in zip(*section.rows)]
+    widths = _fitting([max(map(_width, column)) for column in zip(*lines)], of_data, width)
 
     def padded(cell: str, width: int, side: str) -> str:
         cell = _cut(cell, width)
@@ -121,23 +128,23 @@ def as_text(
 
 
 def as_markdown(
-    section,  # Section
-):
+    section: Section,  # Section
+) -> str:
     """For a pull request."""
 
     def line(cells):
         return "| " + " | ".join(map(in_markdown, cells)) + " |"
 
     rule = "|" + "|".join({"l": " :-- ", "r": " --: "}[side] for side in _aligned(section)) + "|"
-    table = [line(section.header), rule, *map(line, section.rows)]
+    table = ["", line(section.header), rule, *map(line, section.rows)] if section.rows else []
     return "\n".join(
-        [f"**{section.title}**", "", *table, *(["", section.note] if section.note else [])]
+        [f"**{section.title}**", *table, *(["", section.note] if section.note else [])]
     )
 
 
 def as_html(
-    section,  # Section
-):
+    section: Section,  # Section
+) -> str:
     """For a notebook."""
     sides = [{"l": "left", "r": "right"}[side] for side in _aligned(section)]
 
@@ -148,7 +155,8 @@ def as_html(
         )
         return f"<tr>{''.join(made)}</tr>"
 
-    table = row(section.header, "th") + "".join(row(cells, "td") for cells in section.rows)
+    head = row(section.header, "th") if section.rows else ""
+    table = head + "".join(row(cells, "td") for cells in section.rows)
     note = f"<p>{in_html(section.note)}</p>" if section.note else ""
     return (
         "<table><caption "
@@ -157,9 +165,9 @@ def as_html(
 
 # %% ../../nbs/compare/text_tables.ipynb #ee58fe0a
 def percent(
-    share,  # a fraction, may be nan
-    signed=False,  # write + before a rise
-):
+    share: float | None,  # a fraction, may be nan
+    signed: bool = False,  # write + before a rise
+) -> str:
     """A share in words that can be read: two digits behind the point, more for what is small."""
     if share is None or isnan(share):
         return "undefined"
@@ -168,14 +176,14 @@ def percent(
 
 
 def points(
-    share,  # a fraction
-):
+    share: float,  # a fraction
+) -> str:
     """A difference of shares, with its sign."""
     return f"{percent(share, signed=True).removesuffix(' %')} points"
 
 
 def in_words(
-    p,  # a p-value
-):
+    p: float,  # a p-value
+) -> str:
     """A p-value as a comparison: two digits, and no false zero."""
     return f"= {p:.2g}" if p else "< 1e-300"

@@ -268,6 +268,11 @@ def _remarks(pair: Pair, counted: Once, tasks: dict) -> Iterator[str]:
     """What must be known about how answers are written, and about numbers over several tasks."""
     if told := misspelled(pair):
         yield told
+    if pair.label is not None and pair.repeats is None and np.array_equal(pair.old, pair.new):
+        yield (
+            f"Both versions gave the same answer to each of the {pair.n:,} examples: if the update "
+            "was meant to change any, are these really two files?"
+        )
     if not counted.rows.all():
         yield (
             "A task with several metrics counts once in what is said about all examples, by the "

@@ -1,12 +1,15 @@
 """Files of Every Eval Ever: what counts, which model, and lines that are none."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from compatkit.compare import compare
 from compatkit.compare.every_eval import holds, read
 from compatkit.compare.logs import Key, Wanted
+
+REAL = Path(__file__).parent / "tool_logs"
 
 
 def line(n, score, model="a/b", answer="1", **other):
@@ -70,3 +73,33 @@ def test_without_an_id_the_hash_is_taken_and_said(tmp_path):
     path = written(tmp_path / "a.jsonl", [line(0, 1.0, sample_id=None)])
     log = read(path)
     assert [key.id for key in log.samples] == ["hash 0"] and "joined by their hash" in log.notes[0]
+
+
+def test_what_the_converter_wrote_for_two_scorers():
+    """Logs of inspect-ai 0.3.285 as every-eval-ever 0.3.0 converts them (make_tool_logs.py): a
+    line for each result, and none of them named where the sample broke off.
+    """
+    path = REAL / "every_eval-two-scorers.jsonl"
+    assert holds(path, path.read_bytes())
+    with pytest.raises(
+        ValueError, match="choose one scorer with --scorer: there is match:accuracy, includes:acc"
+    ):
+        read(path)
+    log = read(path, Wanted(scorer="includes:accuracy"))
+    assert len(log.samples) == 6 and log.scorer == "includes:accuracy (is_correct)"
+    troubles = [s.trouble for s in read(REAL / "every_eval-new.jsonl").samples.values()]
+    assert troubles.count("error") == 1
+    assert {s.answer for s in log.samples.values()} == set("123456")
+
+
+def test_what_the_converter_wrote_for_epochs():
+    """The same: an epoch is one more line for the same sample."""
+    log = read(REAL / "every_eval-two-epochs.jsonl")
+    assert {key.repeat for key in log.samples} == {1, 2} and len(log.samples) == 12
+
+
+def test_a_repeat_that_broke_off_is_a_repeat(tmp_path):
+    lines = [line(0, 1.0, evaluation_result_id=f"{name}:acc") for name in ("match", "f1")]
+    lines.append(line(0, 0.0, evaluation_result_id=None, error="timeout"))
+    log = read(written(tmp_path / "a.jsonl", lines), Wanted(scorer="match:acc"))
+    assert [(key.repeat, s.trouble) for key, s in log.samples.items()] == [(1, ""), (2, "error")]

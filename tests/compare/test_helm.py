@@ -1,11 +1,16 @@
 """Run folders of HELM: a metric of every instance, and folders with something missing."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
+from compatkit.compare import compare
 from compatkit.compare.helm import holds, read
 from compatkit.compare.logs import Key, Wanted
+
+REAL = Path(__file__).parent / "tool_logs" / "helm"
 
 
 def written(folder, values, metrics=("exact_match", "f1_score"), states=True, broken=()):
@@ -76,3 +81,24 @@ def test_a_half_written_folder_is_named(tmp_path):
     (run / "per_instance_stats.json").write_text("[]")
     with pytest.raises(ValueError, match="^run: "):
         read(run)
+
+
+def test_what_the_tool_wrote():
+    """A run of crfm-helm 0.5.16 with its own model `simple/model1` (make_tool_logs.py)."""
+    assert holds(REAL, b"")
+    log = read(REAL)
+    assert log.scorer == "exact_match" and {key.task for key in log.samples} == {"simple_mcqa"}
+    assert {(s.value, s.answer) for s in log.samples.values()} == {(0.0, "Answer:")}
+    assert {s.target for s in log.samples.values()} <= {"Even", "Odd"}
+    assert all(sample.question for sample in log.samples.values())
+    assert compare(REAL, REAL).summary["examples"] == 4
+
+
+def test_a_letter_is_shown_as_the_text_that_it_stood_for(tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(REAL, folder)
+    state = (
+        (folder / "scenario_state.json").read_text().replace('"text": "Answer:"', '"text": " A"')
+    )
+    (folder / "scenario_state.json").write_text(state)
+    assert {sample.answer for sample in read(folder).samples.values()} == {"Even"}

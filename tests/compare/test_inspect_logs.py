@@ -131,7 +131,7 @@ def test_other_targets_and_other_sample_sets(tmp_path):
         compare(LOGS / "old.eval", path)
     content = as_json(LOGS / "old.eval")
     path = written(tmp_path, content | {"samples": content["samples"][:4]})
-    with pytest.raises(ValueError, match="'q4', 'q5' only in old.eval"):
+    with pytest.raises(ValueError, match="'q4', 'q5' only in the old run"):
         compare(LOGS / "old.eval", path)
 
 
@@ -167,3 +167,36 @@ def test_old_summaries_hold_the_value_alone_and_dictionaries_are_metrics(tmp_pat
     with pytest.raises(ValueError, match="choose one metric with --metric: there is f1, exact"):
         read(path)
     assert read(path, Wanted(metric="f1")).samples[Key("sums", "q5")].value == 0.5
+
+
+def test_a_metric_of_a_scorer_that_gives_one_value_is_named():
+    with pytest.raises(ValueError, match="match gives a single value: leave out --metric f1"):
+        read(LOGS / "old.eval", Wanted(metric="f1"))
+
+
+def test_another_version_of_the_task_is_told(tmp_path):
+    content = as_json(LOGS / "old.eval")
+    content["eval"]["task_version"] = 4
+    notes = compare(LOGS / "old.eval", written(tmp_path, content)).summary["notes"]
+    assert "The task version differs: 3 in the old run, 4 in the new one." in notes
+
+
+def test_other_scorers_are_refused(tmp_path):
+    path = written(tmp_path, as_json(LOGS / "two-scorers.eval"))
+    with pytest.raises(ValueError, match=r"choose one scorer with --scorer: there is match, incl"):
+        compare(LOGS / "old.eval", path)
+    header, samples = as_json(path := LOGS / "old.eval"), []
+    for sample in header["samples"]:
+        samples.append(sample | {"scores": {"f1": sample["scores"]["match"]}})
+    with pytest.raises(ValueError, match=r"old.eval was judged by match and log.json by f1"):
+        compare(path, written(tmp_path, header | {"samples": samples}))
+
+
+def test_a_log_that_is_a_zip_bomb_is_given_up(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", read_entry(LOGS / "old.eval", "header.json"))
+        archive.writestr("summaries.json", bytes(3_000_000))
+    monkeypatch.setattr(read_entry, "__defaults__", (1_000_000,))  # as a gibibyte takes seconds
+    with pytest.raises(ValueError, match="bomb.eval: summaries.json .* more than 1,000,000 bytes"):
+        compare(path, path)

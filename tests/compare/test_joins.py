@@ -112,7 +112,7 @@ def test_partners_are_those_of_a_dictionary(seed):
         (
             ["a", "b"],
             ["b", "c", "d", "e", "f"],
-            "ids 'a' only in old; 'c', 'd', 'e' and 1 more only in new.* the 1 that both have",
+            "ids 'a' only in old; ids 'c', 'd', 'e' and 1 more only in new.* the 1 that both have",
         ),
         (["a"], ["b"], "no id of old is in new .ids 'a' there, 'b' here."),
     ],

@@ -9,6 +9,7 @@ import pytest
 from make_lm_eval_samples import make_all
 
 from compatkit.compare.lm_eval import holds_samples, join_samples, read_samples
+from compatkit.compare.logs import Key
 from compatkit.compare.pair import read_pair
 
 
@@ -174,8 +175,8 @@ def test_several_runs_in_one_folder(runs, tmp_path):
 @pytest.mark.parametrize(
     "other, message",
     [
-        ([sample(0)], "different documents .'sums/1/none' only in the old run."),
-        ([sample(7)], "no document of a task is in both"),
+        ([sample(0)], "different samples .'1/none' only in the old run."),
+        ([sample(7)], "no sample is in both logs .'sums/0/none'"),
         ([sample(0), sample(0)], "repeated ids 'sums/0/none'"),
         (
             [sample(0, target_hash="x"), sample(1)],
@@ -225,7 +226,7 @@ def test_samples_are_not_compared_with_a_table(tmp_path):
     (tmp_path / "nothing").mkdir()
     with pytest.raises(
         ValueError,
-        match="nothing holds no samples_<task>_<date>.jsonl: run lm_eval with --log_samples",
+        match="nothing is a folder without an evaluation log.*harness writes one with",
     ):
         read_pair(old, tmp_path / "nothing")
 
@@ -352,6 +353,9 @@ def test_columns_are_fields_of_the_documents(tmp_path):
 
 def test_prompts_are_not_kept(tmp_path):
     read = read_samples(written(tmp_path / "run", [choices(0, "1", (-5, -3), acc=1.0)]))
-    assert "resps" not in read.by_key["sums", 0, "none"]
-    assert read.by_key["sums", 0, "none"]["arguments"] == [[None, " yes indeed"], [None, " no"]]
+    assert "resps" not in read.samples[Key("sums", "0/none")]
+    assert read.samples[Key("sums", "0/none")]["arguments"] == [
+        [None, " yes indeed"],
+        [None, " no"],
+    ]
     assert set(join_samples(read, read)) >= {"label", "old", "new", "task", "details"}

@@ -1,12 +1,14 @@
 """Evaluation tables of MLflow: ids or digests, metrics or equality, and tables that are broken."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from compatkit.compare.logs import Key, Wanted
 from compatkit.compare.mlflow_tables import holds, read
 
+REAL = Path(__file__).parent / "tool_logs" / "mlflow.json"
 COLUMNS = ["id", "inputs", "targets", "outputs", "toxicity/v1/score"]
 DATA = [["a", "1+1?", "2", "2", 0.1], ["b", "1+2?", "3", "4", 0.2], ["c", "1+3?", "4", None, None]]
 
@@ -53,3 +55,11 @@ def test_rows_without_ids_are_joined_by_what_was_asked(tmp_path):
 def test_bad_tables_are_named(tmp_path, columns, data, message):
     with pytest.raises(ValueError, match=f"^t.json: .*{message}"):
         read(written(tmp_path / "t.json", columns, data))
+
+
+def test_what_the_tool_wrote():
+    """The table of `mlflow.models.evaluate` in mlflow-skinny 3.17.2 (make_tool_logs.py)."""
+    assert holds(REAL, REAL.read_bytes())
+    assert [sample.value for sample in read(REAL).samples.values()] == [1.0, 0.0, None]
+    scored = read(REAL, Wanted(metric="close/score"))
+    assert [sample.value for sample in scored.samples.values()] == [1.0, 0.0, None]  # "" is none

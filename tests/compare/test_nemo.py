@@ -1,12 +1,16 @@
 """Results of NeMo Evaluator: problems, repeats, rewards."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from compatkit.compare import compare
-from compatkit.compare.logs import Key
+from compatkit.compare.logs import Key, Wanted
 from compatkit.compare.nemo import holds, read
+from compatkit.compare.suites import compare_suites, is_suite, tasks_of
+
+REAL = Path(__file__).parent / "tool_logs" / "nemo" / "sums"
 
 
 def written(path, rewards, repeats=2, **other):
@@ -52,3 +56,29 @@ def test_a_line_that_is_none_is_named(tmp_path):
     path.write_text('{"problem_idx": 1, "reward": 1}\n{"problem_idx": 2, "rew')
     with pytest.raises(ValueError, match="a.jsonl: line 2 is no JSON"):
         read(path)
+
+
+def test_what_the_tool_wrote():
+    """The folder of a benchmark as nemo-evaluator 0.3.0 writes it (make_tool_logs.py): 3 has no
+    number in its answer, 4 a wrong one, and 2 broke off, which has the reward 0 as well.
+    """
+    assert holds(REAL, b"") and holds(REAL / "results.jsonl", (REAL / "results.jsonl").read_bytes())
+    log = read(REAL)
+    troubles = {key.id: (s.value, s.trouble) for key, s in log.samples.items()}
+    assert troubles["2"] == (None, "error") and troubles["3"] == (None, "no answer")
+    assert troubles["4"] == (0.0, "") and troubles["5"] == (1.0, "")
+    assert {(key.task, key.repeat) for key in log.samples} == {("sums", 1), ("sums", 2)}
+    assert log.samples == read(REAL / "results.jsonl").samples
+
+
+def test_a_folder_of_benchmarks_is_a_suite():
+    assert is_suite(REAL.parent) and not is_suite(REAL)
+    assert tasks_of(REAL.parent) == {"sums": REAL}
+    assert list(compare_suites(REAL.parent, REAL.parent).tasks) == ["sums"]
+
+
+def test_one_of_several_scorers(tmp_path):
+    path = written(tmp_path / "a.jsonl", [1.0], 1, scorer_rewards={"scorer:strict": 0.0})
+    assert [s.value for s in read(path, Wanted(scorer="scorer:strict")).samples.values()] == [0.0]
+    with pytest.raises(ValueError, match="there is no scorer 'f1': there is 'scorer:strict'"):
+        read(path, Wanted(scorer="f1"))

@@ -149,7 +149,7 @@ def test_missing_examples_are_named_or_dropped_and_counted(tmp_path, ending):
     )
     with pytest.raises(
         ValueError,
-        match="ids 'x0', 'x1', 'x2' only in old.*; 'x.*', 'x.*', 'x.*' and 1 more only in "
+        match="ids 'x0', 'x1', 'x2' only in old.*; ids 'x.*', 'x.*', 'x.*' and 1 more only in "
         "new.*on_missing=.*the 5 that both",
     ):
         read_pair(old, new)

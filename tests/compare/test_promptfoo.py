@@ -1,12 +1,15 @@
 """Results of promptfoo: two providers in one file or two files, joined by variables and prompt."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from compatkit.compare.logs import Wanted
 from compatkit.compare.pair import read_pair
 from compatkit.compare.promptfoo import holds, read
+
+REAL = Path(__file__).parent / "tool_logs" / "promptfoo.json"
 
 
 def row(n, provider="one", reason=0, prompt="sum", **other):
@@ -79,3 +82,20 @@ def test_bad_content_is_named(tmp_path, content):
     path.write_text(content)
     with pytest.raises(ValueError, match="^r.json"):
         read(path)
+
+
+def test_what_the_tool_wrote():
+    """A file of promptfoo 0.123.1 (make_tool_logs.py): two providers, each test twice."""
+    assert holds(REAL, REAL.read_bytes()[:4096])
+    old, new = (read(REAL, Wanted(side=side)) for side in ("first", "second"))
+    assert [sample.value for sample in old.samples.values()] == [1.0] * 6
+    values = {(s.fields["number"], key.repeat): s.value for key, s in new.samples.items()}
+    assert values == {
+        (number, repeat): value
+        for number, value in (("1", 1.0), ("2", 0.0), ("3", None))
+        for repeat in (1, 2)
+    }
+    assert {s.trouble for s in new.samples.values() if s.value is None} == {"error"}
+    pair = read_pair(REAL, REAL, sides=("first", "second"))
+    assert pair.n == 3 and pair.repeats.new.tolist() == [2, 0, 0]
+    assert read(REAL, Wanted(side="second", metric="exact")).scorer == "exact"

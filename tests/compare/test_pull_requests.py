@@ -26,6 +26,7 @@ from compatkit.compare.pull_requests import (
     junit,
     write_summary,
 )
+from compatkit.compare.suites import compare_suites
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HARM = "x\n::error::`|<img src=x> @team % \x00"
@@ -177,6 +178,63 @@ def test_the_command(pair, tmp_path):
     assert "changed since" in str(run("compare", tmp_path / "b.parquet", pair[1]).exception)
 
 
+# --- suites ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def suites(tmp_path):
+    """Folders of 30 tasks; three of them fall, one of which is advisory."""
+    sides = []
+    for name, wrong in (("old", 4), ("new", 40)):
+        sides.append(tmp_path / name)
+        sides[-1].mkdir()
+        for n in range(30):
+            ids = {"id": [f"{HARM} {n}" for n in range(100)]}
+            answers(sides[-1] / f"t{n:02}.parquet", wrong if n < 3 else 4, 100, HARM, **ids)
+    return sides
+
+
+ADVISORY = {"advisory": {"tasks": ["t00"]}}
+
+
+def test_a_suite_in_a_pull_request(suites, tmp_path):
+    found = compare_suites(*suites, ADVISORY)
+    text = comment(found, "https://example.org/r")
+    lines = text.splitlines()
+    assert len(lines) <= MOST_LINES and lines[0] == "### failed"
+    assert lines[-1] == "[The whole report](https://example.org/r)"
+    assert "10 more tasks are not shown." in text and "no longer has right" in text
+    assert "<img" not in text and "@team" not in text and "\n::error" not in text
+    told = annotations(found)
+    levels = [line.split(" ")[0] for line in told]
+    assert levels == ["::warning", "::error", "::error", "::error"] and "advisory" in told[0]
+    root = ElementTree.fromstring(junit(found).encode())
+    assert (root.attrib["tests"], root.attrib["failures"]) == ("31", "3")
+    holds = compare_suites(suites[0], suites[0])
+    assert annotations(holds)[0].startswith("::notice ") and "### holds" in comment(holds)
+
+
+def test_a_gate_takes_folders(suites):
+    assert gate(suites[0], suites[0]).status == "holds"
+    with pytest.raises(AssertionError, match=r"\(failed\)[\s\S]*required tasks do not hold"):
+        gate(*suites, ADVISORY)
+    with pytest.raises(AssertionError, match="too little data"):
+        gate(suites[0], suites[0], {"max_nfr": "1%"})
+
+
+def test_the_command_with_folders(suites, tmp_path):
+    def run(*arguments):
+        return CliRunner().invoke(app, ["compare", *map(str, suites), *map(str, arguments)])
+
+    done = run("--github", "--comment", tmp_path / "c.md", "--junit", tmp_path / "j.xml")
+    assert done.output.startswith("::error ") and done.exit_code == 1
+    assert (tmp_path / "c.md").read_text().startswith("### failed")
+    assert "<failure" in (tmp_path / "j.xml").read_text()
+    assert run("--quiet").output == "failed\n"
+    assert run("--max-nfr", "60%", "--quiet").output == "holds\n"
+    assert "--slice is for two files" in str(run("--slice", "group").exception)
+
+
 # --- the action -----------------------------------------------------------------------------------
 
 
@@ -213,6 +271,7 @@ def test_the_actions_script(pair, tmp_path, settings, status):
         "OLD": str(pair[0]),
         "NEW": str(pair[1]),
     }
+    (tmp_path / "compatkit-comment.md").write_text("of an earlier step of the job")
     script = ["bash", str(ROOT / ".github" / "compare.sh")]
     done = subprocess.run(script, env=environment | settings, capture_output=True, text=True)
     assert done.returncode == status, done.stderr

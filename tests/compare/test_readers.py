@@ -55,9 +55,9 @@ def run(*arguments):
 def test_the_command_compares_logs_and_follows_its_options(tmp_path):
     done = run(LOGS / "old.eval", LOGS / "new.eval", "--errors", "drop", "--json")
     assert json.loads(done.output)["examples"] == 4
-    done = run(
-        LOGS / "two-scorers.eval", LOGS / "two-scorers.eval", "--scorer", "includes", "--json"
-    )
+    again = tmp_path / "again.eval"  # one file beside itself would be refused
+    again.write_bytes((LOGS / "two-scorers.eval").read_bytes())
+    done = run(LOGS / "two-scorers.eval", again, "--scorer", "includes", "--json")
     assert json.loads(done.output)["examples"] == 6
     done = run(LOGS / "two-scorers.eval", LOGS / "old.eval")
     assert done.exit_code != 0 and "match, includes" in str(done.exception)

@@ -7,6 +7,8 @@ import polars as pl
 import pytest
 
 from compatkit.compare import compare
+from compatkit.compare.flips import flip_rows
+from compatkit.compare.pull_requests import comment
 from compatkit.compare.repeats import (
     Counts,
     flaky,
@@ -170,3 +172,18 @@ def test_ids_with_a_hash_stay_what_they_are(tmp_path):
     ]
     assert sorted(compare(*paths).flips()["id"]) == ["a#b", "c", "d"]
     assert without_repeat("a#b") == "a#b" and without_repeat("a#b#12") == "a#b"
+
+
+def test_page_text_and_comment_list_the_updates_flips_without_the_flaky_ones(tmp_path):
+    old = np.ones((40, 4), dtype=bool)
+    new = old.copy()
+    new[0, 1:] = False  # 4/4 to 1/4: the update's
+    old[1, 3], new[1, 1:] = False, False  # 3/4 to 1/4: such an example flips by itself
+    paths = table(tmp_path / "old.csv", old), table(tmp_path / "new.csv", new)
+    found = compare(*paths)
+    assert sorted(found.flips()["id"]) == ["e0", "e1"]
+    assert [row["id"] for row in flip_rows(found.pair, by_themselves=False)[0]] == ["e0"]
+    page = found.to_html()
+    assert ">e0<" in page and ">e1<" not in page
+    for text in (str(found), comment(found)):
+        assert "e0" in text and "e1" not in text and "without the flaky ones" in text

@@ -98,7 +98,7 @@ BAD = [
     ("a.csv", b"id\tprediction\n1\t1\n", "divided by .*, not by commas"),
     ("a.csv", b"id,predicted\n1,1\n", "none of `prediction`.* did you mean 'predicted'"),
     ("a.csv", b"id,prediction,prediction\n1,1,1\n", "columns repeat: 'prediction'"),
-    ("a.csv", b"id,text,prediction\n1,one, two,1\n2,x,1\n", "a row has more cells than the header"),
+    ("a.csv", b"id,text,prediction\n1,one, two,1\n2,x,1\n", "line 2 has 4 cells and the header 3"),
     ("a.csv", b'id,prediction\n"1,1\n2,1\n', "a.csv: "),
     ("a.csv", gzip.compress(b"id,prediction\n1,1\n", mtime=0), "this is a gzip file"),
     ("a.csv", "id,prediction\n1,1\n".encode("utf-16"), "this text is UTF-16"),
@@ -116,7 +116,7 @@ BAD = [
     ("a.parquet", b"id,prediction\n", "not a parquet file"),
     ("a.parquet", b"PAR1" + bytes(100) + b"PAR1", "a.parquet: "),
     ("a.parquet", gzip.compress(b"PAR1", mtime=0), "this is a gzip file"),
-    ("a.xlsx", b"PK", "must end in .parquet, .csv, .jsonl"),
+    ("a.xlsx", b"PK", "must be parquet, csv, jsonl"),
 ]
 
 

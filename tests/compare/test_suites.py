@@ -5,7 +5,6 @@ verdict.
 import json
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
@@ -13,7 +12,6 @@ from click.testing import CliRunner
 from compatkit.cli import app
 from compatkit.compare.suites import (
     compare_suites,
-    holm,
     is_suite,
     load_tiers,
     tasks_of,
@@ -56,7 +54,8 @@ def test_an_advisory_task_is_told_and_does_not_fail(suites):
 
 def test_a_missing_task_is_named(suites):
     (suites[1] / "poems.csv").unlink()
-    assert "missing in the new folder: 'poems'" in compare_suites(*suites).reason
+    reason = compare_suites(*suites).reason
+    assert reason.startswith("required tasks are missing in the new folder: 'poems'. 1 of 2 requ")
     suite = compare_suites(suites[1], suites[0], {"advisory": {"tasks": ["quiz"]}})
     assert "Only the new folder has 'poems'" in suite.reason
     suite = compare_suites(*suites, {"advisory": {"tasks": ["quiz", "poems"]}})
@@ -93,11 +92,23 @@ def test_pooled_by_examples_and_by_task(tmp_path):
     )
 
 
-def test_holm_keeps_false_alarms_of_the_family_low():
-    draw = np.random.default_rng(0)
-    alarms = [min(holm(draw.random(20).tolist())) <= 0.05 for _ in range(2_000)]
-    assert np.mean(alarms) < 0.065
-    assert holm([0.01, 0.04, 0.03]) == [0.03, 0.06, 0.06]
+def test_a_loss_that_is_spread_fails_though_no_task_does(tmp_path):
+    sides = [
+        folder(tmp_path / name, **dict.fromkeys("abcde", wrong))
+        for name, wrong in (("old", 10), ("new", 16))
+    ]
+    suite = compare_suites(*sides)
+    assert suite.status == "failed" and "together became worse (union test" in suite.reason
+    assert {one.status for one in suite.tasks.values()} == {"holds"}
+    assert suite.to_dict()["no_task_worse"]["required"]["union"] < 1e-6
+    assert "largest drop" in str(suite) and "largest drop" in suite.to_markdown()
+    # where a limit is set, it decides; advisory tasks fail nothing and are a family of their own
+    assert compare_suites(*sides, {"max_nfr": "10%"}).status == "holds"
+    suite = compare_suites(*sides, {"advisory": {"tasks": ["[a-d]"]}})
+    assert list(suite.evidence) == ["required", "advisory"] and suite.tasks["e"].status == "worse"
+    assert compare_suites(*sides, {"advisory": {"tasks": ["*"]}}).status == "holds"
+    suite = compare_suites(*sides, {"required": {"tasks": ["*"], "max_relative_loss": "5%"}})
+    assert suite.status == "holds"
 
 
 def test_what_a_suite_is(tmp_path, suites):

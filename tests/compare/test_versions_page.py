@@ -83,3 +83,33 @@ def test_notes_are_not_dropped():
     assert (
         "45 examples that all 3 versions have" in str(found) and "are left out" in found.to_html()
     )
+
+
+def test_each_update_has_its_reason_its_conditions_and_the_answers_that_changed():
+    found = versions(slices=["kind"], policy={"max_nfr": "1%"})
+    page = found.to_html()
+    assert "built-in" not in page  # `update` is also a method of a dictionary
+    for step in found.steps:
+        name = f"{step.summary['old']} → {step.summary['new']}"
+        assert f"<b><bdi>{name}</bdi></b>: {step.summary['overall']['counts']['negative']}" in page
+        assert f'<th scope="row"><bdi>{name}</bdi></th><td><code>max_nfr</code>' in page
+        most = max(step.summary["changes"], key=lambda change: change["n"])
+        cells = "".join(f"<bdi>{most[key]}</bdi></td>" for key in ("label",))
+        assert f'<bdi>{name}</bdi></th><td data-name="right">{cells}' in page
+        where = f"{{&#34;update&#34;: &#34;{name}&#34;, &#34;quadrant&#34;: &#34;negative&#34;}}"
+        assert f'data-where="{where}"' in page
+
+
+def test_both_pages_are_of_one_frame():
+    from importlib.resources import files
+
+    for name in ("page.html", "page_versions.html"):
+        text = (files("compatkit.compare") / name).read_text()
+        assert '{% extends "page_base.html" %}' in text and "<!doctype" not in text
+
+
+def test_the_matrix_has_the_confidence_that_was_asked_for():
+    wide, narrow = (versions(confidence=level) for level in (0.99, 0.8))
+    assert wide.steps[0].summary["overall"]["nfr"]["high"] == wide.nfr_interval()[0, 1, 1]
+    assert wide.nfr_interval()[0, 1, 1] > narrow.nfr_interval()[0, 1, 1]
+    assert "99 % interval" in wide.to_html()
