@@ -8,6 +8,7 @@ __all__ = ['accuracy_nfr_picture']
 # %% ../../nbs/experiments/accuracy_and_flips.ipynb #3b437864
 from collections.abc import Mapping, Sequence
 from itertools import cycle
+from typing import TYPE_CHECKING
 
 # %% ../../nbs/experiments/accuracy_and_flips.ipynb #06194040
 import numpy as np
@@ -22,6 +23,10 @@ from compatkit.support.pictures import (
     looks,
     place_labels,
 )
+
+# %% ../../nbs/experiments/accuracy_and_flips.ipynb #ddf4567e
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # %% ../../nbs/experiments/accuracy_and_flips.ipynb #d8e8ab87
 def _draw_curves(axes, curves: Mapping, look: Mapping[str, Look]) -> None:
@@ -116,7 +121,7 @@ def accuracy_nfr_picture(
     curves: Mapping[str, tuple] | None = None,  # name → (accuracies, NFRs), fractions
     floors: Mapping[str, float] | None = None,  # name → NFR, a fraction
     title: str = "",
-):
+) -> "Figure":
     """The matplotlib figure: accuracy to the right, NFR upwards, both in percent."""
     from matplotlib import pyplot
 

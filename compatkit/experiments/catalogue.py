@@ -378,8 +378,8 @@ class _Kept(NamedTuple):
 
 def survey(
     jobs: Sequence[Job],
-    folder=None,  # of all runs; home() unless told
-    results=None,  # results/ unless told
+    folder: str | Path | None = None,  # of all runs; home() unless told
+    results: str | Path | None = None,  # results/ unless told
 ) -> list[State]:
     """The state of each job, reading every record once; ValueError names a record that was
     edited.

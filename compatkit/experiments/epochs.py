@@ -12,6 +12,7 @@ from pathlib import Path
 # %% ../../nbs/experiments/epochs.ipynb #f1a20504
 import numpy as np
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
 # %% ../../nbs/experiments/epochs.ipynb #f1a20505
 from .recipes import Recipe
@@ -64,7 +65,7 @@ def over_epochs(
     return error, relative
 
 # %% ../../nbs/experiments/epochs.ipynb #f1a20507
-def epoch_picture(curves: dict):  # name → (error, relative NFR), each (epochs, seeds)
+def epoch_picture(curves: dict) -> Figure:  # name → (error, relative NFR), each (epochs, seeds)
     """Error and relative NFR, epoch by epoch, with the seeds' spread."""
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     looks = (("o-", "0.2"), ("s--", "tab:blue"), ("^:", "tab:red"))

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from IPython.display import HTML
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 from safetensors.numpy import load_file
 
 # %% ../../nbs/experiments/gates.ipynb #c1d2e3f4
@@ -62,10 +63,9 @@ def fuse_once(
     setting: GateSetting,
     old: Run,  # with predictions on selection and test
     new: Run,  # the untreated run, with weights kept after epoch N − 1
-    old_train: Run
     # old logits on the training split, such as out-of-fold ones; by default the old run's
-    | None = None,
-    home=None,
+    old_train: Run | None = None,
+    home: str | Path | None = None,
 ) -> Run:
     """The run of gated fusion for one setting: the last epoch from the untreated run's
     checkpoint, then predictions.
@@ -75,13 +75,13 @@ def fuse_once(
     model inside it without the old one; the embeddings E_n of the test split; the model's weights.
     """
     temperature = fitted_temperature(old) if setting.temperature == "fit" else setting.temperature
-    treatment = LearnGate(setting.drop_gate, temperature, seed)
+    treatment, rate = LearnGate(setting.drop_gate, temperature, seed), setting.learning_rate
 
     def compute(folder: Path) -> dict:
         """The last epoch, then the answers."""
         model, tokenizer = build(recipe, task, seed)
         load_weights(model, new.folder / f"epoch-{recipe.epochs - 1}.safetensors")
-        last = {"num_train_epochs": 1, "learning_rate": setting.learning_rate, "warmup_steps": 0}
+        last = {"num_train_epochs": 1, "learning_rate": rate, "warmup_steps": 0}
         trained = fine_tune(
             model,
             encoded(recipe, task, tokenizer, "train"),
@@ -99,19 +99,10 @@ def fuse_once(
         )
 
     parents = (old, new, old_train)
-    return run_once(
-        identity(
-            "gated_fusion",
-            task,
-            recipe,
-            seed,
-            treatment,
-            parents,
-            learning_rate=setting.learning_rate,
-        ),
-        compute,
-        home,
+    configuration = identity(
+        "gated_fusion", task, recipe, seed, treatment, parents, learning_rate=rate
     )
+    return run_once(configuration, compute, home)
 
 # %% ../../nbs/experiments/gates.ipynb #05e390b5
 def _keep_answers(model, data: dict, old: Run, folder: Path) -> dict:
@@ -191,7 +182,7 @@ def cached_once(
         fused, logits = run.predictions("test"), run.predictions("test-alone").logits
         found, exact = _looked_up(task, run, old, share, seed)
         gate = torch.from_numpy(fused.columns["gate"].copy())
-        mixed = fuse(found, torch.from_numpy(logits), gate, run.results["temperature"])
+        mixed = fuse(found, torch.from_numpy(logits.copy()), gate, run.results["temperature"])
         fused.replace(logits=mixed.numpy(), columns=None).save(folder / "predictions-test.parquet")
         return {"exact": float(exact.float().mean())}
 
@@ -256,7 +247,7 @@ def gates_by_fate(triples: Sequence[tuple]) -> dict:
     return {name: np.concatenate(values) for name, values in groups.items()}
 
 
-def gate_picture(groups: dict, title: str):
+def gate_picture(groups: dict, title: str) -> Figure:
     """A box for each group of gate values that has any."""
     figure, axes = pyplot.subplots(figsize=(6, 3.2), layout="constrained")
     filled = {name: values for name, values in groups.items() if len(values)}

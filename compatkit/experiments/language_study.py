@@ -19,11 +19,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../nbs/experiments/language_study.ipynb #5f42033a
 import numpy as np
-from tqdm import tqdm
 
 # %% ../../nbs/experiments/language_study.ipynb #c09caf44
 from compatkit.experiments.language_recipes import (
@@ -58,7 +57,7 @@ from compatkit.experiments.result_tables import (
 )
 from .runs import Run
 from .store import study_name
-from .study import Upgrade, common_parameters
+from .study import ModelBar, Upgrade, common_parameters
 from .upgrades import answers
 from ..language.adapters import AdapterRecipe
 from ..language.harness import HARNESS_TASKS, harness_version, readable_by_harness
@@ -69,6 +68,10 @@ from ..muscle import MASKS
 from ..predictions import Predictions, align, text_digests
 from ..support.pictures import house_style
 from ..training.models import model_folder
+
+# %% ../../nbs/experiments/language_study.ipynb #cfeb871c
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # %% ../../nbs/experiments/language_study.ipynb #0d9202ef
 MEASURE_OF = {  # tables with a measure of their own; the others take the task's first one
@@ -452,7 +455,7 @@ def train(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None 
         2 + (1 if settings is None else len(settings))
     )
     with (
-        tqdm(total=total, unit="run", desc=study.chosen.task) as bar,
+        ModelBar(total, name=study.chosen.task) as bar,
         published_first(labels_by_measure(study.task)) if recalled else nullcontext(),
     ):
         for name in study.names:
@@ -462,7 +465,7 @@ def train(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None 
             study.runs[name] = _train_upgrade(study, pair, wanted, bar)
 
 
-def _counted(bar: tqdm, run):
+def _counted(bar: ModelBar, run):
     """The run, counted."""
     bar.update()
     return run
@@ -477,7 +480,7 @@ def _base(study: LanguageStudy, name: str) -> Run | Path:
 
 
 def _train_upgrade(
-    study: LanguageStudy, pair: tuple, settings: Sequence[CompatibilitySetting], bar: tqdm
+    study: LanguageStudy, pair: tuple, settings: Sequence[CompatibilitySetting], bar: ModelBar
 ) -> TrainedUpgrade:
     """The runs of one upgrade."""
     old, new = (study.bases[name] for name in pair)
@@ -784,7 +787,7 @@ def bars(
     series: dict,  # name → [(mean, standard deviation)], one a group, fractions
     label: str,
     title: str = "",
-):
+) -> "Figure":
     """Grouped bars with their spread, the numbers beside them; hatches survive greyscale."""
     from matplotlib import pyplot
 

@@ -11,10 +11,12 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # %% ../../nbs/experiments/language_trainings.ipynb #2436db97
 import numpy as np
 import torch
+from torch import nn
 
 # %% ../../nbs/experiments/language_trainings.ipynb #12b7c297
 from .runs import Run, home, run_id, run_once
@@ -51,6 +53,10 @@ from compatkit.muscle import (
 )
 from ..training.loop import resolve_precision
 from ..training.models import quiet_loading, weights_fingerprint
+
+# %% ../../nbs/experiments/language_trainings.ipynb #b00cc332
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # %% ../../nbs/experiments/language_trainings.ipynb #698ccf1f
 @dataclass(frozen=True)
@@ -158,7 +164,9 @@ def task_adapter_once(
     return _adapter_run(configuration, train, task, "task", home, files)
 
 
-def training_rows(task: Questions, model, tokenizer) -> TokenRows:
+def training_rows(
+    task: Questions, model: nn.Module, tokenizer: "PreTrainedTokenizerBase"
+) -> TokenRows:
     """The training questions as token rows, all tokens learnt; questions longer than the model's
     positions lose tokens on the left.
     """
@@ -302,15 +310,8 @@ def compatibility_once(
         objective = Compatibility(
             *teachers, setting.mask, setting.temperature, setting.cross_entropy
         )
-        trained = train_compatibility_adapter(
-            model,
-            rows,
-            recipe,
-            objective,
-            parts=_parts(task, rows),
-            seed=seed,
-            folder=checkpoints,
-        )
+        options = {"parts": _parts(task, rows), "seed": seed, "folder": checkpoints}
+        trained = train_compatibility_adapter(model, rows, recipe, objective, **options)
         return model, tokenizer, trained
 
     return _adapter_run(configuration, train, task, "compatibility", home, files)

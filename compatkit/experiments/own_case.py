@@ -10,7 +10,7 @@ __all__ = ['SPLITS', 'DISTILLATIONS', 'Given', 'given_answers', 'answers_run', '
 # %% ../../nbs/experiments/own_case.ipynb #60d7814d
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from .runs import Run, run_once
 from .study import Upgrade, search
 from .trainings import keep_predictions, train_once
 from .treatments import method
+from .upgrades import Search
 from ..metrics import on_par
 from ..predictions import Predictions, few, over_classes
 from ..training.loop import encode, predict
@@ -111,7 +112,7 @@ def _with_labels(answers: Predictions, label: np.ndarray, split: str) -> Predict
 def answers_run(
     task: Task,
     given: Given,
-    home=None,  # where runs live
+    home: str | Path | None = None,  # where runs live
 ) -> Run:
     """The given answers as a run, named by their content."""
     digest = hashlib.sha256()
@@ -137,7 +138,7 @@ def answers_run(
 
 # %% ../../nbs/experiments/own_case.ipynb #91c77edb
 def check_classes(
-    folder,  # of a classifier
+    folder: str | Path,  # of a classifier
     classes: tuple,  # the task's
 ) -> None:
     """ValueError if a classifier answers other classes than the task's, or in another order;
@@ -163,7 +164,7 @@ def check_classes(
 
 
 def longest(
-    folder,  # of a text classifier
+    folder: str | Path,  # of a text classifier
     wanted: int = 0,  # tokens; 0: what the model takes, at most 128
 ) -> int:
     """How many tokens of a text are read.
@@ -194,9 +195,9 @@ def longest(
 
 def model_run(
     task: Task,
-    folder,  # of a text classifier
+    folder: str | Path,  # of a text classifier
     max_length: int = 0,  # tokens; 0: what the model takes, at most 128
-    home=None,  # where runs live
+    home: str | Path | None = None,  # where runs live
 ) -> Run:
     """The given classifier's answers on selection and test as a run.
 
@@ -362,7 +363,7 @@ class Case:
         answers: Given,  # the old model's
         folder: Path,  # of the new model
         max_length: int = 0,  # tokens of a text that are read; 0: what the model takes, at most 128
-        **home,  # home=…: where runs live
+        **home: str | Path | None,  # home=…: where runs live
     ):
         self.task, self.answers, self.folder = task, answers, folder
         self.tokens = longest(folder, max_length)
@@ -378,7 +379,7 @@ class Case:
         olds, news = (self.old,) * seeds, (self.new,) * seeds
         return Upgrade("own", self.task, Recipe("linear"), recipe, olds, news)
 
-    def add(self, row: Row, *cost) -> None:
+    def add(self, row: Row, *cost: object) -> None:
         """A method's row, and what it costs beside the memory of the new model."""
         self.rows.append(row)
         self.costs[row.method] = Cost(*cost, memory=self.memory)
@@ -466,7 +467,9 @@ def seconds_of(runs: Sequence[Run]) -> float:
 class Trainings:
     """Everything that trains from the new model of a case."""
 
-    def __init__(self, case: Case, recipe: Recipe, seeds: int, count=lambda run: run):
+    def __init__(
+        self, case: Case, recipe: Recipe, seeds: int, count: Callable[[Run], Run] = lambda run: run
+    ):
         self.case, self.recipe, self.seeds, self.count = case, recipe, seeds, count
         self.upgrade = case.upgrade(seeds, recipe)
 
@@ -484,12 +487,12 @@ class Trainings:
         """The settings of gated fusion."""
         return [GateSetting(0.5, heat, self.recipe.learning_rate) for heat in (1.0, "fit")]
 
-    def train(self, seed: int, *treatment, **options) -> Run:
+    def train(self, seed: int, *treatment: object, **options: object) -> Run:
         """One training from the new model."""
         run = train_once(self.case.task, self.recipe, 1000 + seed, *treatment, **options)
         return self.count(run)
 
-    def search(self, grid: list, train):
+    def search(self, grid: list, train: Callable[[object, int], Run]) -> Search:
         """A grid tried on the first seed, its choice run with all."""
         return search(grid, train, self.upgrade.olds, self.upgrade.news)
 

@@ -9,12 +9,15 @@ __all__ = ['papermill_entry', 'papermill_completion', 'Speaker', 'own_kernel_man
 import ast
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 # %% ../../nbs/experiments/papermill_engine.ipynb #eng00004
+from .pages import links_to_results, notebook_page
 from .parameters import unknown_names
 from .runs import home, project_root
 
@@ -152,13 +155,24 @@ class Speaker:
         sys.stderr.flush()
 
 # %% ../../nbs/experiments/papermill_engine.ipynb #0c67c7fc
-def own_kernel_manager() -> type:
+def own_kernel_manager(
+    log: Path | None = None,  # where the kernel's own messages go; None: to the terminal
+) -> type:
     """A kernel manager's class for nbclient whose `python3` is the Python that calls."""
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
 
+    # threads that wait for work sleep: beside a busy neighbour those that spin take many times as
+    # long. Set before a kernel starts, since a kernel's libraries read it once
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
     class OwnKernelManager(AsyncKernelManager):
+        def start_kernel(self, **options):
+            if log is not None:
+                options["stderr"] = open(log, "w", encoding="utf-8")
+            return super().start_kernel(**options)
+
         @property
         def kernel_spec(self):
             if self.kernel_name != "python3":
@@ -177,29 +191,49 @@ def _papermill_engine() -> type:
         @classmethod
         def execute_managed_notebook(cls, nb_man, kernel_name, **settings):
             _check_names(nb_man.nb)
-            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before the kernel starts
+            output = Path(str(nb_man.output_path or ""))
+            if output.suffix == ".ipynb":  # the study writes there what is found so far
+                os.environ["COMPATKIT_PAGE"] = str(output.with_suffix(".html").resolve())
             speaker = Speaker(nb_man.nb)
             for name in ("stdout_file", "stderr_file"):
                 settings[name] = settings.get(name) or speaker
             settings.setdefault("on_cell_execute", speaker.begin)
-            settings.setdefault("kernel_manager_class", own_kernel_manager())
-            print(
-                "compatkit: stop at any time, the same command goes on", file=sys.stderr, flush=True
-            )
+            log = output.with_suffix(".log") if output.parent.is_dir() and output.stem else None
+            settings.setdefault("kernel_manager_class", own_kernel_manager(log))
+            _say("stop at any time, the same command goes on")
+            before = signal.signal(signal.SIGINT, partial(_stop, log))
             try:
                 super().execute_managed_notebook(nb_man, kernel_name, **settings)
-            except KeyboardInterrupt:
-                sys.exit(
-                    f"compatkit: stopped; finished models are kept in {home()}, go on with the "
-                    "same command"
-                )
-            _write_page(nb_man.nb, Path(str(nb_man.output_path or "")))
+            finally:
+                signal.signal(signal.SIGINT, before)
+            if log is not None:  # after a crash it stays: there the kernel's last words are
+                log.unlink(missing_ok=True)
+            _finish(nb_man.nb, output)
 
     return Engine
 
 
+_STOPPED = "compatkit: stopped; finished models are kept in {home}, go on with the same command"
+
+
+def _stop(log: Path | None, *signal_and_frame) -> None:
+    """End at once and in one line; the kernel sees that its parent is gone, and ends too.
+
+    An exception would pass through event loops, which write tracebacks of their own.
+    """
+    if log is not None:
+        log.unlink(missing_ok=True)
+    print(_STOPPED.format(home=home()), file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def _say(text: str) -> None:
+    """A line of ours in the terminal."""
+    print(f"compatkit: {text}", file=sys.stderr, flush=True)
+
+
 def _check_names(notebook) -> None:
-    """ValueError for given parameters that the notebook's cell of parameters does not set."""
+    """Exit with a sentence for given parameters that the notebook's cell of parameters lacks."""
     given = notebook.metadata.get("papermill", {}).get("parameters", {})
     cell = next(
         (cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())),
@@ -213,29 +247,28 @@ def _check_names(notebook) -> None:
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     ]
     if problems := unknown_names([name for name in given if name not in names], names):
-        raise ValueError("; ".join(problems))
+        sys.exit(f"error: {'; '.join(problems)}")
 
 
-def _write_page(notebook, output: Path) -> None:
-    from nbconvert import HTMLExporter
+def _finish(notebook, output: Path) -> None:
+    """Links to the results as the first cell, and the page beside the notebook."""
+    from nbformat.v4 import new_markdown_cell
 
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    if any(output.output_type == "error" for output in outputs):
+        return
+    if links := links_to_results(notebook):
+        done = {"papermill": {"status": "completed"}}  # papermill asks every cell
+        notebook.cells.insert(0, new_markdown_cell(links, metadata=done))
     if output.suffix != ".ipynb" or not output.parent.is_dir():
         return
     try:
-        exporter = HTMLExporter()
-        exporter.log.setLevel(
-            "ERROR"
-        )  # pictures without alternative text are not the reader's concern
-        page, _ = exporter.from_notebook_node(notebook)
+        page = notebook_page(notebook)
         output.with_suffix(".html").write_text(page, encoding="utf-8")
     except Exception as error:  # the run itself is done and must not be lost for its page
-        print(f"compatkit: no page was made of the notebook ({error})", file=sys.stderr, flush=True)
+        _say(f"no page was made of the notebook ({error})")
     else:
-        print(
-            f"compatkit: to read in a browser: {output.with_suffix('.html')}",
-            file=sys.stderr,
-            flush=True,
-        )
+        _say(f"to read in a browser: {output.with_suffix('.html')}")
 
 # %% ../../nbs/experiments/papermill_engine.ipynb #eng10004
 def brief_errors(
@@ -249,11 +282,11 @@ def brief_errors(
         if kind.__name__ != "PapermillExecutionError":
             before(kind, error, traceback)
             return
-        print(
-            f"error: {error.ename}: {error.evalue}\ncompatkit: the executed notebook holds the "
-            "traceback, and --debug shows it here",
-            file=sys.stderr,
-        )
+        if error.ename == "KeyboardInterrupt":
+            print(_STOPPED.format(home=home()), file=sys.stderr)
+            return
+        _say("the executed notebook holds the traceback, and --debug shows it here")
+        print(f"error: {error.ename}: {error.evalue}", file=sys.stderr)
 
     return show
 
@@ -281,11 +314,8 @@ class PapermillEntry:
             added = papermill_completion(sys.argv[1:])
             if added:
                 Path(added[0]).parent.mkdir(parents=True, exist_ok=True)
-                print(
-                    f"compatkit: the executed notebook goes to {added[0]}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                _say(f"the executed notebook goes to {added[0]}")
+                _say("first its explanations run, which takes up to a minute; then the plan")
                 sys.argv += added
         return _papermill_engine()
 

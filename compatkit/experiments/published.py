@@ -10,16 +10,25 @@ __all__ = ['machine_paths', 'ToPublish', 'publish_study', 'publish', 'PublishedR
 import os
 import re
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 # %% ../../nbs/experiments/published.ipynb #pub00004
-from .runs import RECALL, Run, contains, flat, results_folder, write_json
+from compatkit.experiments.runs import (
+    RECALL,
+    Run,
+    contains,
+    flat,
+    results_folder,
+    run_id,
+    write_json,
+)
 from compatkit.experiments.store import (
     Kept,
     checked_predictions,
@@ -28,6 +37,7 @@ from compatkit.experiments.store import (
     read_records,
     studies,
 )
+from ..predictions import Predictions
 
 # %% ../../nbs/experiments/published.ipynb #b8cb3933
 _PATH = re.compile(r"(?<![\w:/.<\\])(?:~/|/|[A-Z]:\\)[\w.+-]+(?:[/\\][\w.+@-]+)+")
@@ -158,7 +168,7 @@ class PublishedRun(Run):
         """The splits whose predictions are kept."""
         return sorted(self.record["predictions"])
 
-    def predictions(self, split: str):
+    def predictions(self, split: str) -> Predictions:
         """The Predictions kept of a split, checked against the record's hash."""
         if split not in self.record["predictions"]:
             raise FileNotFoundError(
@@ -194,7 +204,7 @@ def published_runs(
 
 def published(
     results: str | Path | None = None,  # results/ at the project's root by default
-    **configuration,  # entries that the wanted runs share
+    **configuration: object,  # entries that the wanted runs share
 ) -> list[PublishedRun]:
     """The published runs whose configuration has these entries, oldest first."""
     chosen = [
@@ -234,18 +244,50 @@ def _labels_of(split: str, labels: dict) -> object:
     return labels[max(known, key=len)]
 
 
-def _recalled(results: Path, labels: dict, where: Path, identifier: str) -> Run | None:
+_PRECISIONS = ("bfloat16", "float32", "float16")
+
+
+def _in_any_precision(configuration: dict) -> dict[str, str]:
+    """Precision → the run's id: as it is asked for first, then in each other precision."""
+    recipe = configuration.get("recipe")
+    own = recipe.get("precision", "") if isinstance(recipe, dict) else ""
+    others = [one for one in _PRECISIONS if one != own] if own in _PRECISIONS else []
+    changed = {one: configuration | {"recipe": recipe | {"precision": one}} for one in others}
+    return {own: run_id(configuration)} | {one: run_id(each) for one, each in changed.items()}
+
+
+@lru_cache
+def _say_precision(asked: str, found: str) -> None:
+    """Tell once that published runs have another precision than this machine's."""
+    print(
+        f"published runs were trained in {found}, not in {asked}: taken as they are",
+        file=sys.stderr,
+    )
+
+
+def _recalled(results: Path, labels: dict, where: Path, configuration: dict) -> Run | None:
     """A published run with its predictions labelled, under recalled/; None if it was not
-    published.
+    published in any precision.
     """
+    ids, index = _in_any_precision(configuration), None
+    for precision, identifier in ids.items():
+        folder = where / "recalled" / identifier
+        if not folder.exists():
+            index = _index(results) if index is None else index
+            if identifier not in index:
+                continue
+            _keep_recalled(index[identifier], labels, folder)
+        if precision != (asked := next(iter(ids))):
+            _say_precision(asked, precision)
+        return Run.load(folder)
+    return None
+
+
+def _keep_recalled(kept: PublishedRun, labels: dict, folder: Path) -> None:
+    """Write a published run with labels into a folder, in one move."""
     from compatkit.predictions import with_labels
 
-    folder = where / "recalled" / identifier
-    if folder.exists():
-        return Run.load(folder)
-    if (kept := _index(results).get(identifier)) is None:
-        return None
-    unfinished = where / "recalled" / f".{identifier}-{uuid.uuid4().hex[:8]}"
+    unfinished = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
     try:
         write_json(unfinished / "record.json", kept.record)
         for split in kept.splits:
@@ -256,4 +298,3 @@ def _recalled(results: Path, labels: dict, where: Path, identifier: str) -> Run 
             os.rename(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return Run.load(folder)

@@ -5,12 +5,14 @@
 # %% auto #0
 __all__ = ['PAPER', 'PAPER_UPGRADE', 'PAPER_NAME', 'MINI', 'MINI_TRAIN', 'HUB_RESNETS', 'ROBERTA', 'UPDATE', 'UPDATE_OPTIMIZER',
            'Recipe', 'at_scale', 'small', 'pretrained', 'upgrade_models', 'paper_recipe', 'upgrade_recipes',
-           'architectures', 'update_recipes', 'Experiment', 'weights_at_hand', 'begin']
+           'architectures', 'update_recipes', 'Experiment', 'weights_at_hand', 'begin', 'begin_with_images',
+           'two_sizes']
 
 # %% ../../nbs/experiments/recipes.ipynb #482645f6
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 # %% ../../nbs/experiments/recipes.ipynb #70559868
@@ -113,6 +115,19 @@ class Recipe:
         )  # an id on the hub is a folder too
         return content | (
             {"weights": weights_fingerprint(folder)} if self.model in ("encoder", "image") else {}
+        )
+
+    @classmethod
+    def recalled(cls, identity: dict) -> "Recipe":
+        """The recipe that a run's configuration holds; of an encoder it keeps the name alone, no
+        folder.
+        """
+        return cls(
+            **{
+                field.name: tuple(value) if isinstance(value, list) else value
+                for field in fields(cls)
+                if (value := identity.get(field.name)) is not None
+            }
         )
 
     def words(self) -> str:
@@ -242,7 +257,7 @@ def small(
 
 
 def pretrained(
-    folder,  # of the encoder
+    folder: str | Path,  # of the encoder
     name: str,  # for tables
     learning_rate: float,
     batch_size: int,
@@ -423,7 +438,7 @@ UPDATE_OPTIMIZER = {
 
 def update_recipes(
     name: str,  # the task's; one that is not listed gets MASSIVE's numbers
-    scale: str,  # mini or paper
+    scale: str,  # smoke, mini or paper
     scenario: str = "add_data",  # or add_classes
     encoder: str = "",  # mini's encoder: a folder or hub id; "" for the package or the hub
     max_steps: int = -1,
@@ -431,6 +446,10 @@ def update_recipes(
     """(recipe of old and target, recipe of the new model); FileNotFoundError names the weights
     that are missing.
     """
+    if name in EMBEDDED or scale == "smoke":  # nothing is pretrained
+        smoke = scale == "smoke"
+        first = small(scale, 1 if smoke else 2, max_steps)
+        return replace(first, epochs=7 if smoke else 10), replace(first, epochs=4)
     of_scale = UPDATE[scale]
     numbers = of_scale.get(name) or of_scale.get(name.removesuffix("_adddata"), of_scale["massive"])
     (epochs, rate), (more, slower) = numbers[0], numbers[2 if scenario == "add_classes" else 1]
@@ -499,15 +518,15 @@ def _papers_weights(papers: Sequence[str]) -> bool:
 
 def begin(
     chosen: SimpleNamespace,  # checked parameters: task, scale, data_dir, max_steps, keep_results
-    papers: Sequence[str] = upgrade_models(
-        "a"
-    ),  # the models of the paper scale, this upgrade's alone
+    # the models of the paper scale, this upgrade's alone
+    papers: Sequence[str] = upgrade_models("a"),
     task: Task | None = None,  # data that are there already; None: load_task(chosen.task)
+    # those that the notebook has; an embedded task has no paper scale
     scales: Sequence[str] = (
         "smoke",
         "mini",
         "paper",
-    ),  # those that the notebook has; an embedded task has no paper scale
+    ),
 ) -> Experiment:
     """The experiment that the parameters ask for; ValueError or FileNotFoundError names what is
     wrong or missing.
@@ -528,3 +547,32 @@ def begin(
     if chosen.keep_results:
         experiment.may_be_kept()
     return experiment
+
+
+def begin_with_images(
+    chosen: SimpleNamespace,  # checked parameters
+    papers: Mapping[str, Sequence[str]],  # image task → models of its paper scale
+) -> Experiment:
+    """`begin` for a notebook of texts and images; image tasks that are not named have no paper
+    scale. Errors of load_task and begin.
+    """
+    task = load_task(chosen.task, chosen.data_dir or None)
+    if not task.image_field:
+        return begin(chosen, tuple(PAPER), task)
+    scales = ("smoke", "mini", "paper") if chosen.task in papers else ("smoke", "mini")
+    return begin(chosen, papers.get(chosen.task, ()), task, scales)
+
+
+def two_sizes(
+    experiment: Experiment,
+    encoder: str = "",  # mini's encoder of texts: a folder or hub id
+    from_scratch: bool = False,  # texts too, where an encoder could be had
+    pretrained: bool = False,  # of images at paper scale: start from the hub's ImageNet weights
+) -> tuple[Recipe, Recipe]:
+    """(smaller, larger) recipes of one kind: encoders for texts at mini and paper, else models
+    that begin with random weights. FileNotFoundError names the weights that are missing.
+    """
+    task, scale, steps = experiment.task, experiment.scale, experiment.max_steps
+    if task.image_field or experiment.embedded or scale == "smoke" or from_scratch:
+        return architectures(task, scale, pretrained, steps)
+    return upgrade_recipes(task, scale, "a", encoder, steps)

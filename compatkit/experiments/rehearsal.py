@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../nbs/experiments/rehearsal.ipynb #3a3d4879
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -25,6 +26,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 # %% ../../nbs/experiments/rehearsal.ipynb #d6635bf0
 from .recipes import Recipe
+
+# %% ../../nbs/experiments/rehearsal.ipynb #7df790dc
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    from compatkit.training.tasks import Task
 
 # %% ../../nbs/experiments/rehearsal.ipynb #c2b671e7
 HEADS = ("text", "image", "language")
@@ -38,7 +45,7 @@ class Shape:
     head: str = "text"  # text or image (classifiers), or language (next tokens)
 
     @classmethod
-    def of(cls, head: str, model_type: str, **settings) -> "Shape":
+    def of(cls, head: str, model_type: str, **settings: object) -> "Shape":
         """The shape of a configuration's settings; those not given are the architecture's usual
         ones.
         """
@@ -47,7 +54,7 @@ class Shape:
         return cls(json.dumps({"model_type": model_type, **settings}, sort_keys=True), head)
 
     @classmethod
-    def of_folder(cls, folder: str | Path, head: str = "text", **settings) -> "Shape":
+    def of_folder(cls, folder: str | Path, head: str = "text", **settings: object) -> "Shape":
         """The shape of a model on disk; settings given here replace its own."""
         content = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
         return cls.of(head, content.pop("model_type"), **(content | settings))
@@ -69,14 +76,14 @@ class Shape:
             self.head, settings.pop("model_type"), **settings | {"num_hidden_layers": layers}
         )
 
-    def configuration(self):
+    def configuration(self) -> "PreTrainedConfig":
         """The configuration as transformers' object."""
         from transformers import AutoConfig
 
         settings = self.settings
         return AutoConfig.for_model(settings.pop("model_type"), **settings)
 
-    def build(self, dtype: torch.dtype = torch.float32):
+    def build(self, dtype: torch.dtype = torch.float32) -> "PreTrainedModel":
         """The model with random weights; under fake tensors without any."""
         import transformers
 
@@ -137,7 +144,7 @@ class Step:
         tokens = torch.zeros(self.batch, self.length, dtype=torch.long)
         return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
 
-    def model(self):
+    def model(self) -> nn.Module:
         """The model that is trained, with its adapter if it has one; on torch's meta device."""
         with torch.device("meta"):
             model = self.shape.build(getattr(torch, self.weights))
@@ -395,10 +402,10 @@ def trainings_of(
     what: str,  # old, new, ...
     number: int,
     recipe: Recipe,
-    task,  # a Task
+    task: "Task",  # a Task
     kept: int = 0,  # sets of weights that each leaves
     epochs: float | None = None,  # None: the recipe's
-    **step,  # copies, old, ...: fields of Step
+    **step: object,  # copies, old, ...: fields of Step
 ) -> Trainings:
     """Trainings of a recipe on a task that is at hand."""
     shape = shape_of(recipe, len(task.classes))

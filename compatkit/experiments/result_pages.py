@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'CSV_COLUMNS', 'Paper', 'Name', 'parts_of', 'title_of', 'table_section', 'paper_page', 'index_page',
-           'results_csv', 'result_pages', 'out_of_step', 'write_pages']
+           'results_csv', 'methods_page', 'result_pages', 'out_of_step', 'write_pages']
 
 # %% ../../nbs/experiments/result_pages.ipynb #c53908e1
 import csv
@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 # %% ../../nbs/experiments/result_pages.ipynb #57836c47
-from .claims import claims_markdown, summaries_markdown
+from .claims import claims_markdown
+from .equal_accuracy import noise_markdown, summaries_markdown
 from .result_tables import ResultTable, Row, kept_pictures, kept_tables
 from .store import study_name
 
@@ -122,6 +123,12 @@ def table_section(
     return "\n\n".join(parts) + "\n"
 
 # %% ../../nbs/experiments/result_pages.ipynb #483f86e0
+_RULE = """A claim *holds* or *does not hold* where the 95 % interval of the paired difference,
+drawn over seeds and examples together, lies wholly on one side; else it is *undecided*.
+*Without loss* allows for half a point. The numbers are differences in points with their
+intervals, the least favourable one of each task and upgrade."""
+
+
 def _claims_by_paper(results: Path) -> dict[str, str]:
     """Title of a paper → its claims as a Markdown table."""
     blocks = claims_markdown(results).strip().split("\n\n")
@@ -137,7 +144,7 @@ def paper_page(
     claims = _claims_by_paper(results).get(paper.title, "")
     lines = [f"# {paper.title}: results", ""]
     lines += [f"The paper: <{paper.link}>", ""] if paper.link else []
-    lines += ["## The paper's claims, judged here", "", claims, ""] if claims else []
+    lines += ["## The paper's claims, judged here", "", _RULE, claims, ""] if claims else []
     lines += ["## How to read the tables", "", _COLUMNS, ""]
     for name, table in tables.items():
         lines.append(table_section(name, table, kept_pictures(name, results)))
@@ -147,11 +154,12 @@ def paper_page(
 _INDEX = """# Results
 
 Measured, not copied. Every number was computed by the notebooks from runs whose records lie here; none was typed.
-What is not listed has **not run**. `compatkit tables --verify` computes the tables again from the kept
-predictions and your copy of the data.
+What is not listed has **not run**. `compatkit tables --verify` computes every number again from the kept
+predictions and your copy of the data, and checks the pages against the tables.
 
 - [results.csv](results.csv): every row of every table, for a spreadsheet or a program.
-- [methods.md](methods.md): which method when, over all tables.
+- [methods.md](methods.md): which method when, at equal accuracy, and how much of the flips is noise.
+- [evidence.json](evidence.json): the paired differences and curves behind verdicts and summaries.
 - one page a paper, below: claims, tables, pictures, commands.
 """  # noqa: E501
 
@@ -256,6 +264,34 @@ def results_csv(
     return file.getvalue()
 
 # %% ../../nbs/experiments/result_pages.ipynb #8f8578ff
+_METHODS = """# Which method when
+
+What each method leaves of the untreated model's negative flips, as a ratio, at the untreated
+model's own accuracy and at half a point and a whole point below it: the median over upgrades,
+with the range. A method with a dial is read off its whole curve; one without is a point, and
+counts from the level on that it reaches (in so many upgrades, where not in all). Both are picked
+with hindsight on the test set. Upgrades with fewer than three seeds are left out, and those whose
+old model is as accurate as the new one. What the rules of choice make of a dial stands in the
+tables of each paper.
+"""
+
+_NOISE = """## What is noise
+
+Churn is the share of test examples that the untreated new model answers otherwise than the old
+one; NFR is its harmful part. Two seeds of the old recipe differ as well, and no method can be
+asked to undo that much: it stands as *a reseed*, and the rest is what the update adds. A
+deterministic old model has no such floor. *One base*: all seeds begin with the same pretrained
+base, so their spread says nothing about another one.
+"""
+
+
+def methods_page(
+    results: str | Path,  # the folder results/
+) -> str:
+    """`results/methods.md`: methods at equal accuracy, and the noise in each upgrade."""
+    return "\n".join([_METHODS, summaries_markdown(results), _NOISE, noise_markdown(results)])
+
+
 def result_pages(
     results: str | Path,  # the folder results/
 ) -> dict[str, str]:
@@ -263,7 +299,7 @@ def result_pages(
     results = Path(results)
     tables = kept_tables(results)
     pages = {"README.md": index_page(tables), "results.csv": results_csv(tables)}
-    pages["methods.md"] = f"# Which method when\n\n{summaries_markdown(results)}"
+    pages["methods.md"] = methods_page(results)
     for paper in PAPERS:
         mine = {name: table for name, table in tables.items() if parts_of(name).paper == paper}
         if mine:

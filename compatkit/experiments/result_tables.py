@@ -27,6 +27,7 @@ from .runs import results_folder
 from .store import study_lock, study_name
 from ..metrics import FlipCounts, agreement, over_seeds, paired_difference
 from ..predictions import Predictions, align
+from ..support.table_files import without_formula
 
 # %% ../../nbs/experiments/result_tables.ipynb #d34c675e
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ def measure(
 # %% ../../nbs/experiments/result_tables.ipynb #2f7a5a6d
 def paper_figures(
     paper: str,  # such as "gated_fusion"
-    table,  # such as 1 or "5.5"
-    **conditions,  # such as task="mrpc", upgrade=...
+    table: int | str,  # such as 1 or "5.5"
+    **conditions: str,  # such as task="mrpc", upgrade=...
 ) -> dict:
     """(row, measure) → (value, spread) in percent, as printed; spread None where the paper gives
     none, {} where it has no such table.
@@ -321,7 +322,7 @@ class ResultTable:
             ]
         )
 
-    def save(self, path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write to_dict as JSON, in one move."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(f"{path}.unfinished")
@@ -412,12 +413,8 @@ def _numbers(row: Row) -> dict:
 
 
 def _csv_cell(value):
-    """A value as a spreadsheet takes it: nothing for nan, and no text that it would run as a
-    formula.
-    """
-    if isinstance(value, float) and isnan(value):
-        return ""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+    """A value as a spreadsheet takes it: nothing for nan, and no formula."""
+    return "" if isinstance(value, float) and isnan(value) else without_formula(value)
 
 
 _LATEX = {one: "\\" + one for one in "&%$#_{}"} | {
@@ -444,7 +441,7 @@ def _latex(text: str) -> str:
 
 # %% ../../nbs/experiments/result_tables.ipynb #5cbff82b
 def load_table(
-    path,  # a JSON file that ResultTable.save wrote
+    path: str | Path,  # a JSON file that ResultTable.save wrote
 ) -> ResultTable:
     """The table again; ValueError names a file that is none."""
     with _naming(path):

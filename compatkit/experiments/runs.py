@@ -29,9 +29,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # %% ../../nbs/experiments/runs.ipynb #run00001
 from .fingerprints import code_fingerprint
+
+# %% ../../nbs/experiments/runs.ipynb #b9f0a36c
+if TYPE_CHECKING:
+    from compatkit.predictions import Predictions
 
 # %% ../../nbs/experiments/runs.ipynb #464faae3
 def _names_compatkit(settings: Path) -> bool:
@@ -78,8 +83,8 @@ def results_folder() -> Path:
         return Path(os.environ["COMPATKIT_RESULTS"]).expanduser().resolve()
     if (root := project_root()) is None:
         raise FileNotFoundError(
-            "no settings.ini of compatkit at or above the current folder; "
-            "give results=a folder, or set COMPATKIT_RESULTS"
+            "the kept results lie in a checkout of compatkit (the folder with its settings.ini), "
+            "and this is none: start this in one, or set COMPATKIT_RESULTS to a folder of results"
         )
     return root / "results"
 
@@ -294,7 +299,7 @@ class Run:
         """The splits whose predictions it keeps."""
         return splits_in(self.folder)
 
-    def predictions(self, split: str):
+    def predictions(self, split: str) -> "Predictions":
         """The Predictions that the run saved for a split; FileNotFoundError lists the splits it
         has.
         """
@@ -454,16 +459,15 @@ def checkpoint_folder(
     return folder.parent.parent / "checkpoints" / folder.name.rsplit("-", 2)[0]
 
 # %% ../../nbs/experiments/runs.ipynb #ae4291fc
-# (home, id) → a published run, or None; set by published_first
+# (home, configuration) → a published run, or None; set by published_first
 RECALL: ContextVar[Callable | None] = ContextVar("recall", default=None)
 
 # %% ../../nbs/experiments/runs.ipynb #072e15ef
 def run_once(
     # all that the run depends on but code; text keys, values that JSON can hold
     configuration: dict,
-    compute: Callable[
-        [Path], dict
-    ],  # writes files into the folder it is given, returns its results
+    # writes files into the folder it is given, returns its results
+    compute: Callable[[Path], dict],
     home: str | Path | None = None,  # the folder of all runs; home() by default
 ) -> Run:
     """The run of a configuration: from disk if today's code finished it, else computed and
@@ -479,7 +483,7 @@ def run_once(
         return Run.load(target)
     about = {"id": identifier, "configuration": configuration, "code": code}
     whole = partial(_whole, target, about, compute)
-    recalled = RECALL.get() and RECALL.get()(where, identifier)
+    recalled = RECALL.get() and RECALL.get()(where, configuration)
     return replace(recalled, again=whole) if recalled else whole()
 
 
@@ -549,7 +553,7 @@ def contains(whole: object, part: object) -> bool:
 
 def find(
     home: str | Path | None = None,  # the folder of all runs; home() by default
-    **configuration,  # entries that the wanted runs share
+    **configuration: object,  # entries that the wanted runs share
 ) -> list[Run]:
     """The finished runs whose configuration has these entries, oldest first."""
     found = [Run.load(file.parent) for file in _home_at(home).glob("*/record.json")]

@@ -21,10 +21,12 @@ from .result_tables import Row, measure
 from .runs import Run
 from .study import Study
 from .trainings import train_once
+from .treatments import setting_words
 from .upgrades import Search, answers, chosen_of
 from ..metrics import FlipCounts, over_seeds
 from ..predictions import Predictions
 from ..training.data_updates import DataUpdate
+from ..training.loop import Treatment
 
 # %% ../../nbs/experiments/sides.ipynb #f1a20407
 class Seen(NamedTuple):
@@ -73,7 +75,7 @@ class Average(NamedTuple):
         return average_logits(answers(self.runs, split))
 
 
-def bare(run):
+def bare(run: Run | Seen | Average) -> Run | Average:
     """The run itself, which answers all examples, whatever classes the old model knows."""
     if isinstance(run, Average):
         return Average(tuple(map(bare, run.runs)))
@@ -116,9 +118,9 @@ class Update:
         self,
         study: Study,
         number: int,  # of the pair: its seed is 1000 more
-        treatment=None,
+        treatment: Treatment | None = None,
         old: Run | Seen | None = None,  # whose logits the treatment uses
-        **options,  # splits and keep_epochs of train_once
+        **options: object,  # splits and keep_epochs of train_once
     ) -> Run | Seen:
         """The new side's model, untreated or treated."""
         olds = [old] if treatment else None
@@ -134,6 +136,11 @@ class Compared(NamedTuple):
     news: Sequence
     setting: str = ""
     models: int = 1  # that answer a question
+
+    @classmethod
+    def of(cls, method: str, olds: Sequence, search: Search) -> "Compared":
+        """A distillation at the setting that its search chose."""
+        return cls(method, olds, search.runs, search.words(setting_words(search.setting)))
 
     def row(self, untreated: Sequence, own_olds: Sequence, all_classes: bool = False) -> Row:
         """Its line in a table.

@@ -4,20 +4,24 @@
 
 # %% auto #0
 __all__ = ['known_task', 'text_task', 'update_task', 'count', 'natural', 'number_from', 'common_parameters', 'seconds_per_epoch',
-           'defaults_of', 'command', 'Planned', 'labels_of', 'Study']
+           'ModelBar', 'defaults_of', 'command', 'Planned', 'labels_of', 'verdict_of', 'table_lines', 'Study']
 
 # %% ../../nbs/experiments/study.ipynb #4e65a3f0
 import ast
+import json
 import math
 import os
+import platform
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../nbs/experiments/study.ipynb #79d61bb3
 from tqdm import tqdm
@@ -25,26 +29,50 @@ from tqdm import tqdm
 # %% ../../nbs/experiments/study.ipynb #e3e0d48f
 from .accuracy_and_flips import accuracy_nfr_picture
 from .house import cells_of
-from .published import ToPublish, publish_study, published_first
+from .pages import result_page
+from compatkit.experiments.published import (
+    ToPublish,
+    publish_study,
+    published_first,
+    published_runs,
+)
 from .recipes import Experiment, Recipe
 from .rehearsal import plan_line, refuse_what_cannot_run, trainings_of
-from .result_tables import ResultTable, Row, keep_table, paper_figures
-from .runs import Run, home, project_root
+from compatkit.experiments.result_tables import (
+    ResultTable,
+    Row,
+    keep_table,
+    kept_tables,
+    paper_figures,
+)
+from compatkit.experiments.runs import (
+    Run,
+    configuration_hash,
+    home,
+    project_root,
+    results_folder,
+    write_json,
+)
 from .store import study_name
 from .trainings import build, encoded, train_once
 from .treatments import method
 from compatkit.experiments.upgrades import (
     Search,
     Upgrade,
+    nfr_words,
     search,
     some,
 )
 from ..metrics import FlipCounts
-from ..training.loop import fine_tune
+from ..training.loop import Treatment, fine_tune
 from ..training.tasks import EMBEDDED, FILE_KINDS, TASKS, Task
 
+# %% ../../nbs/experiments/study.ipynb #f62d228a
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 # %% ../../nbs/experiments/study.ipynb #d5e11e31
-def known_task(value):
+def known_task(value: str | Path) -> str | Path:
     """A task's name or a file of one's own, as given; ValueError lists the names."""
     if (
         value not in (*EMBEDDED, *TASKS)
@@ -58,7 +86,7 @@ def known_task(value):
     return value
 
 
-def text_task(value):
+def text_task(value: str | Path) -> str | Path:
     """The same for a notebook that takes texts alone."""
     texts = [
         name
@@ -73,21 +101,21 @@ def text_task(value):
     return value
 
 
-def update_task(value):
+def update_task(value: str | Path) -> str | Path:
     """The same for a notebook about data updates, which also knows the authors' own split of
     MASSIVE.
     """
     return value if value == "massive_adddata" else text_task(value)
 
 
-def count(value):
+def count(value: object) -> int:
     """A whole number, at least 1; ValueError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("a whole number, at least 1")
     return value
 
 
-def natural(value):
+def natural(value: object) -> int:
     """A whole number, at least 0; ValueError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError("a whole number, at least 0")
@@ -134,20 +162,74 @@ def seconds_per_epoch(
     """Estimated training time of an epoch on this machine; 0 for a linear model."""
     if recipe.model == "linear":
         return 0.0
+    about = {"recipe": recipe.identity(), "task": task.fingerprint, "machine": platform.node()}
+    about |= {"threads": os.environ.get("OMP_NUM_THREADS"), "cores": os.cpu_count()}
+    name, kept = configuration_hash(about), home() / "timings.json"
+    known = _timings(kept)
+    if name not in known:
+        known = _timings(kept) | {name: _seconds_per_step(recipe, task)}
+        write_json(kept, known)
+    return known[name] * math.ceil(len(task.train) / recipe.batch_size)
+
+
+def _timings(file: Path) -> dict[str, float]:
+    """What was timed before; nothing where the file is missing or broken."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _seconds_per_step(recipe: Recipe, task: Task) -> float:
+    """Trains for one step and then for three: the difference leaves out what a beginning costs."""
+    print(f"timing a few steps of {recipe.words()}, once", file=sys.stderr, flush=True)
     model, tokenizer = build(recipe, task, 0)
     rows = encoded(recipe, task, tokenizer, "train")
     marks = [time.perf_counter()]
-    for steps in (2, 6):  # the difference leaves out what only a beginning costs
-        fine_tune(
-            model,
-            rows,
-            precision=recipe.precision,
-            progress=False,
-            **(recipe.arguments() | {"max_steps": steps}),
-        )
+    for steps in (1, 3):
+        arguments = recipe.arguments() | {"max_steps": steps}
+        fine_tune(model, rows, precision=recipe.precision, progress=False, **arguments)
         marks.append(time.perf_counter())
     first, second = marks[1] - marks[0], marks[2] - marks[1]
-    return max(second - first, 0.1 * second) / 4 * math.ceil(len(rows) / recipe.batch_size)
+    return max(second - first, 0.1 * second) / 2
+
+# %% ../../nbs/experiments/study.ipynb #bar00002
+class ModelBar:
+    """One bar over all models that are trained or read, with the time that is left."""
+
+    def __init__(
+        self,
+        total: int,  # models
+        seconds: float = 0.0,  # that all of them are expected to take
+        name: str = "",
+    ):
+        self.expected, self.took, self.last = seconds / max(total, 1), [], time.monotonic()
+        form = "{percentage:3.0f} %|{bar:24}| {n_fmt} of {total_fmt} models{postfix}"
+        self.bar = tqdm(total=total, disable=not total, bar_format=form, desc=name)
+        self.bar.set_postfix_str(self.left())
+
+    def update(self) -> None:
+        """One more is there; one that was read in a moment says nothing about the others."""
+        now = time.monotonic()
+        self.took += [now - self.last] if now - self.last > 1 else []
+        self.last = now
+        self.bar.update()
+        self.bar.set_postfix_str(self.left())
+
+    def left(self) -> str:
+        """The time left in words, and when that will be; "" where it is not known."""
+        each = sum(self.took) / len(self.took) if self.took else self.expected
+        seconds = each * ((self.bar.total or 0) - self.bar.n)
+        if seconds <= 0:
+            return ""
+        minutes, end = math.ceil(seconds / 60), datetime.now() + timedelta(seconds=seconds)
+        return f"about {minutes} min left, until {end:%H:%M}"
+
+    def __enter__(self) -> "ModelBar":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.bar.close()
 
 # %% ../../nbs/experiments/study.ipynb #d0e1f302
 _OF_A_MACHINE = ("data_dir", "encoder", "keep_results")  # parameters that a command leaves out
@@ -212,6 +294,56 @@ def labels_of(task: Task, prefix: str = "") -> dict:
         for split in splits
     }
 
+# %% ../../nbs/experiments/study.ipynb #said0002
+def verdict_of(
+    table: ResultTable,
+) -> str:
+    """What a table says in one sentence: the treatment with the fewest flips at no loss."""
+    rows, best = {row.method: row for row in table.rows}, table.best()
+    few = f"After {rows['new model'].seeds} seed(s), too few to decide anything: " * (
+        "new model" in rows and rows["new model"].seeds < 3
+    )
+    if best is None:
+        return f"{few}no treatment lowers the negative flip rate without paying with accuracy."
+    ours, new = rows[best], rows["new model"]
+    return (
+        f"{few}{best} has the lowest negative flip rate of the treatments that do not pay with "
+        f"accuracy: {ours.nfr[0]:.2%} instead of {new.nfr[0]:.2%} untreated, at an accuracy of "
+        f"{ours.accuracy[0]:.2%} instead of {new.accuracy[0]:.2%}."
+    )
+
+
+def table_lines(
+    table: ResultTable,
+) -> str:
+    """A line a row: method, accuracy and NFR in percent; for a terminal."""
+    wide = max(len(row.method) for row in table.rows)
+    lines = [
+        f"  {row.method:{wide}s}  accuracy {row.accuracy[0]:7.2%}  NFR {row.nfr[0]:6.2%}"
+        for row in table.rows
+        if row.seeds
+    ]
+    return "\n".join(lines)
+
+
+def _results_at_hand() -> bool:
+    """Whether there are kept results, which an installed package does not bring."""
+    try:
+        return results_folder().is_dir()
+    except FileNotFoundError:
+        return False
+
+
+def _origin(table: ResultTable) -> str:
+    """When and where a kept table's runs were made, in words."""
+    kept = published_runs()
+    records = [kept[name].record for row in table.rows for name in row.records if name in kept]
+    day = max((record["started"][:10] for record in records), default="an unknown day")
+    hardware = [record.get("hardware") or {} for record in records]
+    machines = {f"{one.get('cores')} cores ({one.get('processor')})" for one in hardware}
+    machines |= {one["gpu"] for one in hardware if one.get("gpu")}
+    return f"kept in results/, made until {day} on {' and '.join(sorted(machines))}"
+
 # %% ../../nbs/experiments/study.ipynb #d0e1f307
 class Study:
     """One run of a method's notebook: what its parameters ask for, the runs behind it, and what
@@ -231,7 +363,9 @@ class Study:
         self.seeds = min(chosen.seeds, fewer or chosen.seeds)
         self.runs: dict[str, Run] = {}  # every run of this study by its id
         self._published: dict[str, dict] = {}  # how each is published
-        self._planned, self._bar = 0, None
+        self._planned: int | None = None  # trainings, once a plan was said
+        self._seconds, self._bar = 0.0, None
+        self.asked = self.seeds  # while seeds are done one after another, `seeds` is fewer
 
     @property
     def embedded(self) -> bool:
@@ -250,13 +384,16 @@ class Study:
         """Say what will be trained, and add it to the progress bar; the estimate goes to the
         error stream.
         """
-        if not self._planned:
+        if self._planned is None:
             print(
                 f"scale {self.scale}: {self.experiment.reason}; table {self.chosen.table}; "
                 f"{self.task.title}; {self.seeds} seed(s)"
             )
-        self._planned += sum(each.number for each in planned)
+        self._planned = (self._planned or 0) + sum(each.number for each in planned)
         counts = ", ".join(f"{each.number} {each.kind}" for each in planned if each.number)
+        if not counts:
+            print(f"{name}: nothing to train, the runs are there")
+            return
         if self.chosen.max_steps > 0:
             print(f"{name}: {counts}; {self.chosen.max_steps} steps each, to try the wiring")
             return
@@ -264,9 +401,12 @@ class Study:
         if self.scale == "paper":
             self._compare_with_the_machine(name, planned)
             return
-        minutes = sum(each.seconds(self.task) for each in planned) / 60
+        if os.environ.get("COMPATKIT_COMPUTE") == "0":  # nothing will be trained
+            return
         # no timing in saved outputs: the error stream is not saved
-        print(f"about {minutes:.1f} minutes on this machine if none is there yet", file=sys.stderr)
+        seconds = sum(each.seconds(self.task) for each in planned)
+        self._seconds += seconds
+        print(f"about {seconds / 60:.1f} minutes if none is there yet", file=sys.stderr)
 
     def _compare_with_the_machine(self, name: str, planned: Sequence[Planned]) -> None:
         """Print the rehearsed line of what was planned; MemoryError or OSError if this machine
@@ -293,12 +433,34 @@ class Study:
 
         `labels` (split → id → label) are the task's unless runs answer other examples.
         """
+        if self._bar is not None:  # entered again inside
+            yield self
+            return
         labels = labels_of(self.task) if labels is None and self.chosen.from_results else labels
         recall = published_first(labels) if self.chosen.from_results else nullcontext()
-        total = max(self._planned - len(self.runs), 0)
-        with recall, tqdm(total=total, unit="run", disable=not total) as self._bar:
-            yield self
-        self._bar = None
+        total = max((self._planned or 0) - len(self.runs), 0)
+        seconds = self._seconds * total / max(self._planned or 0, 1)
+        try:
+            with recall, ModelBar(total, seconds) as self._bar:
+                yield self
+        finally:
+            self._bar = None
+
+    def seed_by_seed(self) -> Iterator[int]:
+        """1, 2, … up to all seeds; inside a loop over it the study has just so many.
+
+        Runs of earlier rounds are read, so each round trains one seed of every method.
+        """
+        try:
+            for self.seeds in range(1, self.asked + 1):
+                yield self.seeds
+        finally:
+            self.seeds = self.asked
+
+    @property
+    def complete(self) -> bool:
+        """Whether all seeds that were asked for take part."""
+        return self.seeds == self.asked
 
     def add(
         self, run: Run, logits: bool = False, splits: Sequence[str] = ("selection", "test")
@@ -313,10 +475,34 @@ class Study:
         self.runs[run.id] = run
         return run
 
-    def train(self, recipe: Recipe, seed: int, treatment=None, old=None, **options) -> Run:
+    def train(
+        self,
+        recipe: Recipe,
+        seed: int,
+        treatment: Treatment | None = None,
+        old: Run | Sequence[Run] | None = None,
+        **options: object,
+    ) -> Run:
         """`train_once` on the study's task; an untreated run is published with its logits."""
         run = train_once(self.task, recipe, seed, treatment, old, **options)
         return self.add(run, logits=treatment is None)
+
+    def old_models(self, recipe: Recipe) -> tuple[Run, ...]:
+        """The untreated old models, one a seed, which answer the training split too."""
+        every = ("train", "selection", "test")
+        return tuple(self.train(recipe, seed, splits=every) for seed in range(self.seeds))
+
+    def new_models(
+        self,
+        recipe: Recipe,
+        members: int | None = None,  # None: one a seed
+        splits: Sequence[str] = ("selection", "test"),  # that they answer
+        keep_epochs: Sequence[int] = (),  # epochs after which their weights are kept
+    ) -> tuple[Run, ...]:
+        """The untreated new models, whose seeds begin at 1000."""
+        options = {"splits": tuple(splits), "keep_epochs": tuple(keep_epochs)}
+        numbers = range(members or self.seeds)
+        return tuple(self.train(recipe, 1000 + number, **options) for number in numbers)
 
     def upgrade(
         self,
@@ -328,14 +514,11 @@ class Study:
         keep_epochs: Sequence[int] = (),  # epochs after which the new models' weights are kept
     ) -> Upgrade:
         """The untreated runs of an upgrade: old seed s belongs to new seed 1000 + s."""
-        every = ("train", "selection", "test")
-        olds = [self.train(old_recipe, seed, splits=every) for seed in range(self.seeds)]
-        options = {"splits": tuple(new_splits), "keep_epochs": tuple(keep_epochs)}
-        numbers = range(members or self.seeds)
-        news = [self.train(new_recipe, 1000 + number, **options) for number in numbers]
-        return Upgrade(name, self.task, old_recipe, new_recipe, tuple(olds), tuple(news))
+        olds = self.old_models(old_recipe)
+        news = self.new_models(new_recipe, members, new_splits, keep_epochs)
+        return Upgrade(name, self.task, old_recipe, new_recipe, olds, news)
 
-    def grid(self, name: str, **known) -> list:
+    def grid(self, name: str, **known: object) -> list:
         """The settings of a registered method at this scale; with the parameter `settings`, so
         many of them.
         """
@@ -376,9 +559,11 @@ class Study:
     # the table
     # ----------------------------------------------------------------------------------------------
 
-    def notes(self, upgrade: Upgrade | None = None, *own: str) -> tuple:
+    def notes(self, upgrade: Upgrade | None = None, *own: str, searched: bool = True) -> tuple:
         """The sentences under a table: data, recipes, how settings were chosen, then the
         method's own.
+
+        `searched=False` leaves out how `search` chooses, where a method chooses otherwise.
         """
         task = self.task
         parts = [
@@ -387,12 +572,13 @@ class Study:
         lines = [f"{task.rule}; {', '.join(parts).replace('train', 'training')} examples"]
         if upgrade is not None:
             old, new = upgrade.old_recipe, upgrade.new_recipe
-            lines += [
-                f"old: {old.words()}; new: {new.words()}",
-                f"settings tried on seed 0 (of {self.seeds}), chosen on selection, reported on "
-                "test",
-                '"as in the paper": chosen and reported on selection',
-            ]
+            lines.append(f"old: {old.words()}; new: {new.words()}")
+            if searched:
+                lines += [
+                    f"settings tried on seed 0 (of {self.seeds}), chosen on selection, reported "
+                    "on test",
+                    '"as in the paper": chosen and reported on selection',
+                ]
             lines += ["the old model is deterministic: one run serves all seeds"] * (
                 old.model == "linear"
             )
@@ -408,7 +594,7 @@ class Study:
         )
         return (*lines, *own, *[told] * bool(recalled))
 
-    def figures(self, paper: str, table, **conditions) -> dict:
+    def figures(self, paper: str, table: int | str, **conditions: str) -> dict:
         """The paper's figures, at its own scale; nothing at any other."""
         if self.scale != "paper" or self.wiring:
             return {}
@@ -429,6 +615,35 @@ class Study:
         """The command that makes this table again."""
         return command(self.notebook, self.chosen)
 
+    def show_kept(self, *names: str) -> None:
+        """Show the table of `results/` that answers this command, before a model is trained.
+
+        `names` are the ends of kept tables' names, such as "a-main"; the first that is there is
+        taken. Nothing is shown where none is, or where results are made again.
+        """
+        if self.chosen.from_results or self.chosen.keep_results or not _results_at_hand():
+            return
+        tables = kept_tables()
+        full = [f"{self.notebook}-{self.task.name}-{self.scale}-{name}" for name in names]
+        found = next((tables[name] for name in full if name in tables), None)
+        if found is not None:
+            from IPython.display import display
+
+            print(f"{_origin(found)}; your own models follow")
+            print(table_lines(found), file=sys.stderr)
+            display(found)
+
+    def so_far(self, table: ResultTable, picture: "Figure | None" = None) -> None:
+        """Write the table of the seeds so far, and its picture, to the page of this command."""
+        file = os.environ.get("COMPATKIT_PAGE")
+        print(f"\n{table_lines(table)}", file=sys.stderr, flush=True)
+        if self.complete or not file:
+            return
+        title = f"{table.title}, {self.seeds} of {self.asked} seeds"
+        parts = [verdict_of(table), replace(table, title=title), *[picture] * (picture is not None)]
+        Path(file).write_text(result_page(title, parts), encoding="utf-8")
+        print(f"{title}, to read in a browser: {file}", file=sys.stderr, flush=True)
+
     def show_tried(self, searches: dict, words: Callable = str) -> None:
         """Every setting that was tried, as it was on the first seed's selection split; name →
         Search.
@@ -441,7 +656,7 @@ class Study:
                     f"{mark}"
                 )
 
-    def picture(self, upgrade: Upgrade, table: ResultTable, curves: dict | None = None):
+    def picture(self, upgrade: Upgrade, table: ResultTable, curves: dict | None = None) -> "Figure":
         """Accuracy against NFR: the rows, the mixtures' curves unless others are given, the
         reseed floors.
         """
@@ -455,13 +670,12 @@ class Study:
         values = {row.method: row.nfr[0] for row in rows} | upgrade.at_the_accuracy_of(rows[0])
         print(f"upgrade {upgrade.name}, NFR at accuracy {rows[0].accuracy[0]:.2%}:")
         for name, value in values.items():
-            shown = "no point of the curve is as accurate" if math.isnan(value) else f"{value:.2%}"
-            print(f"  {name:45s} {shown}")
+            print(f"  {name:45s} {nfr_words(value)}")
 
     # what is kept
     # ----------------------------------------------------------------------------------------------
 
-    def keep(self, table: ResultTable, *parts: str, picture=None) -> None:
+    def keep(self, table: ResultTable, *parts: str, picture: "Figure | None" = None) -> None:
         """With keep_results: publish the runs and keep the table under
         notebook-task-scale-parts.
         """

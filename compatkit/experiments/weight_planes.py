@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'Family', 'load_family', 'line', 'losses', 'mean_loss', 'distance', 'over_seeds', 'nearest_matching', 'Lines',
-           'all_lines', 'markdown_table', 'lines_table', 'Plane', 'Surface', 'surface', 'plane_picture',
-           'lines_picture']
+           'all_lines', 'markdown_table', 'lines_table', 'matching_words', 'Plane', 'Surface', 'surface',
+           'plane_picture', 'lines_picture']
 
 # %% ../../nbs/experiments/weight_planes.ipynb #d93407ef
 import copy
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../nbs/experiments/weight_planes.ipynb #82bfa2ae
 import numpy as np
@@ -23,10 +23,14 @@ from ..bcwi import Curve, sweep
 from .trainings import encoded
 from .update_studies import SPLITS, UpdateStudy
 from .update_trainings import old_model, updated_model
-from ..predictions import log_softmax
+from ..predictions import Predictions, log_softmax
 from ..support.pictures import house_style, looks
 from ..training.loop import outputs, predict
 from ..weights.rebasin import Matching, barrier, match
+
+# %% ../../nbs/experiments/weight_planes.ipynb #ab8f7162
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # %% ../../nbs/experiments/weight_planes.ipynb #636c33e6
 class Family(NamedTuple):
@@ -72,7 +76,7 @@ def losses(curve: Curve) -> np.ndarray:
     return np.array([mean_loss(answers) for answers in curve.answers])
 
 
-def mean_loss(answers) -> float:
+def mean_loss(answers: Predictions) -> float:
     """Mean cross-entropy of Predictions with logits and labels."""
     return -log_softmax(answers.logits)[np.arange(len(answers)), answers.label].mean()
 
@@ -184,6 +188,22 @@ def lines_table(lines: Lines) -> str:
         )
     return markdown_table(table)
 
+# %% ../../nbs/experiments/weight_planes.ipynb #ad30ed0e
+def matching_words(
+    before: float,  # the barrier of the loss between the old model and a target
+    after: float,  # between the old model and the matched target
+    new: float,  # between the old model and the new one
+) -> str:
+    """What matching did to a target's barrier, in words."""
+    if before < 0.05:
+        return f"there is hardly a barrier to take away ({before:.2f})"
+    left = after / before
+    verdict = "helps and does not suffice" if left <= 0.9 else "does not work"
+    return (
+        f"re-basin {'works' if left <= 0.1 else verdict}: the barrier of the loss goes from "
+        f"{before:.2f} to {after:.2f}; that of the new model is {new:.2f}"
+    )
+
 # %% ../../nbs/experiments/weight_planes.ipynb #b731a56a
 class Plane:
     """The plane through old, new and target."""
@@ -254,7 +274,7 @@ KINDS = ("loss", "error, %", "negative flips, %")
 def plane_picture(
     measured: Surface,
     title: str = "",
-):
+) -> "Figure":
     """The matplotlib figure: loss, error and negative flips, with the models and the line of BCWI.
 
     Colours are steps of equal shares of the points, so that the basin and the ridge show alike.
@@ -289,7 +309,7 @@ def _draw_plane(figure, panel, measured: Surface, values: np.ndarray) -> None:
         panel.annotate(word, (x, y), xytext=(5, 5), **style)
 
 
-def lines_picture(lines: Lines):
+def lines_picture(lines: Lines) -> "Figure":
     """The matplotlib figure: loss, error and negative flips over α for every line, with the
     seeds' spread.
     """

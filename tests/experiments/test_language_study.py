@@ -190,8 +190,7 @@ def study_of(task, scale="mini", by="choice", runs=None, **changes):
         by,
         adapter_recipe(scale),
         upgrades,
-        {},
-        runs or {},
+        runs=runs or {},
     )
 
 

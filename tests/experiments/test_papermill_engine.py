@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from compatkit.experiments import papermill_engine
@@ -80,24 +81,49 @@ AS_MODULE = [sys.executable, "-m", "papermill"]
 QUICK = ["--prepare-only", "--no-progress-bar"]  # all of papermill but the kernel
 
 
-def in_a_terminal(command, folder):
-    """Run a command under a pseudo-terminal: (exit status, all that it showed)."""
-    control, terminal = pty.openpty()
-    process = subprocess.Popen(
-        command, cwd=folder, stdin=terminal, stdout=terminal, stderr=terminal
-    )
-    os.close(terminal)
+def in_a_terminal(command, folder, stop_at=None):
+    """Run a command under a pseudo-terminal: (exit status, all that it showed).
+
+    Where `stop_at` appears, Ctrl-C is pressed, once.
+    """
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(folder)
+        os.execv(command[0], command)
     shown = b""
     while True:
         try:
-            part = os.read(control, 4096)
+            part = os.read(terminal, 4096)
         except OSError:  # the other end is closed
             break
         if not part:
             break
         shown += part
-    os.close(control)
-    return process.wait(timeout=60), shown.decode(errors="replace")
+        if stop_at and stop_at.encode() in shown:
+            os.write(terminal, b"\x03")
+            stop_at = None
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), shown.decode(errors="replace")
+
+
+LOUD = """
+import os, time
+print("the plan of", word, os.environ["OMP_WAIT_POLICY"], flush=True)
+if word == "wrong":
+    raise ValueError("no such word; choose default")
+if word == "slow":
+    time.sleep(60)
+"""
+
+
+def loud(project):
+    """The notebook with one cell more before its parameters, and one after, which speaks."""
+    path = project / "nbs" / "tiny.ipynb"
+    notebook = json.loads(path.read_text())
+    first = notebook["cells"][0] | {"id": "first", "source": "print('shown here')", "metadata": {}}
+    last = notebook["cells"][1] | {"id": "loud", "source": LOUD, "metadata": {"tags": ["result"]}}
+    notebook["cells"] = [first, *notebook["cells"], last]
+    path.write_text(json.dumps(notebook))
 
 
 @needs_entry_point
@@ -115,6 +141,7 @@ def test_the_users_command_in_a_terminal(project, tmp_path, monkeypatch):
         )
     )
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    loud(project)
     source = (project / "nbs" / "tiny.ipynb").read_bytes()
     status, shown = in_a_terminal([*PAPERMILL, "nbs/tiny.ipynb", "-p", "word", "mrpc"], project)
     assert status == 0, shown
@@ -125,39 +152,24 @@ def test_the_users_command_in_a_terminal(project, tmp_path, monkeypatch):
     page = output.with_suffix(".html")  # for those without Jupyter
     assert "word is mrpc" in page.read_text() and page.name in shown
     assert (project / "nbs" / "tiny.ipynb").read_bytes() == source
-
-
-LOUD = """
-import os
-print("the plan of", word, os.environ["OMP_WAIT_POLICY"])
-if word == "wrong":
-    raise ValueError("no such word; choose default")
-"""
-
-
-def loud(project):
-    """The notebook with one more cell, which speaks and may fail."""
-    path = project / "nbs" / "tiny.ipynb"
-    notebook = json.loads(path.read_text())
-    first = notebook["cells"][0] | {"id": "first", "source": "print('shown here')", "metadata": {}}
-    last = notebook["cells"][1] | {"id": "loud", "source": LOUD}
-    notebook["cells"] = [first, *notebook["cells"], last]
-    path.write_text(json.dumps(notebook))
+    # while it runs: what it says, and nothing of papermill's bar or the kernel's warnings
+    assert "stop at any time, the same command goes on" in shown
+    assert "the plan of mrpc PASSIVE" in shown, "threads that wait sleep"
+    assert "shown here" not in shown, "a demonstration before the parameters"
+    assert "%|" not in shown and "encryption" not in shown
+    assert not output.with_suffix(".log").exists(), "the kernel had nothing to complain about"
 
 
 @needs_entry_point
-def test_the_terminal_shows_what_a_run_says_and_no_warnings(project):
+def test_a_stop_is_one_line(project):
     loud(project)
-    done = subprocess.run(
-        [*PAPERMILL, "nbs/tiny.ipynb"], cwd=project, input="", capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "stop at any time, the same command goes on" in done.stderr
-    assert (
-        "the plan of default PASSIVE" in done.stderr
-    )  # while it runs, and threads that wait sleep
-    assert "shown here" not in done.stderr  # a demonstration before the parameters
-    assert "%|" not in done.stderr and "encryption" not in done.stderr
+    command = [*PAPERMILL, "nbs/tiny.ipynb", "-p", "word", "slow"]
+    status, shown = in_a_terminal(command, project, stop_at="the plan of slow")
+    assert status == 1 and "Traceback" not in shown and "Error" not in shown, shown
+    after = shown.partition("the plan of slow PASSIVE")[2].replace("^C", "")
+    (stopped,) = (line for line in after.splitlines() if line.strip())
+    assert stopped.startswith("compatkit: stopped; finished models are kept in ")
+    assert stopped.endswith("go on with the same command")
 
 
 @needs_entry_point
@@ -166,11 +178,17 @@ def test_a_failed_run_ends_with_its_sentence(project):
     command = [*PAPERMILL, "nbs/tiny.ipynb", "-p", "word", "wrong"]
     done = subprocess.run(command, cwd=project, input="", capture_output=True, text=True)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "error: ValueError: no such word; choose default\n" in done.stderr
-    done = subprocess.run(
-        [*command, "--debug"], cwd=project, input="", capture_output=True, text=True
-    )
-    assert done.returncode == 1 and "Traceback" in done.stderr
+    assert done.stderr.endswith("\nerror: ValueError: no such word; choose default\n")
+
+
+def test_debug_leaves_errors_as_papermill_shows_them(monkeypatch):
+    import papermill.engines  # noqa: F401  which asks for the engine itself when it is imported
+
+    shown = sys.excepthook
+    monkeypatch.setattr(sys, "excepthook", shown)
+    monkeypatch.setattr(sys, "argv", ["/bin/papermill", "absent.ipynb", "--debug"])
+    papermill_engine.papermill_entry.engine
+    assert sys.excepthook is shown and sys.argv == ["/bin/papermill", "absent.ipynb"]
 
 
 def test_other_errors_are_shown_as_ever(capsys):
@@ -192,47 +210,40 @@ def test_the_users_command_with_a_pipe_as_input(project, program):
     assert (project / "nbs" / "tiny.ipynb").read_bytes() == source
 
 
-@needs_entry_point
 def test_runs_and_notebooks_follow_the_variable(project, tmp_path, monkeypatch):
     monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path / "disk"))
-    notebook = str(project / "nbs" / "tiny.ipynb")
-    subprocess.run(
-        [*AS_MODULE, notebook, *QUICK], cwd=tmp_path, input=b"", capture_output=True, check=True
-    )
-    assert len(list((tmp_path / "disk" / "notebooks").iterdir())) == 1 and executed(project) == []
+    output, *_ = papermill_engine.papermill_completion([str(project / "nbs" / "tiny.ipynb")])
+    assert Path(output).parent == tmp_path / "disk" / "notebooks"
 
 
-@needs_entry_point
-def test_an_explicit_output_path_works_as_always(project):
-    command = [*AS_MODULE, "nbs/tiny.ipynb", "out.ipynb", *QUICK]
-    done = subprocess.run(
-        command, cwd=project, stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
-    assert done.returncode == 0 and (project / "out.ipynb").is_file() and executed(project) == []
-    assert "compatkit" not in done.stderr
-
-
-@needs_entry_point
 def test_a_notebook_outside_the_project_is_left_to_papermill(tmp_path):
-    write_notebook(tmp_path / "tiny.ipynb")
-    status, shown = in_a_terminal([*AS_MODULE, "tiny.ipynb", *QUICK], tmp_path)
-    assert status == 2 and "Missing argument 'OUTPUT_PATH'" in shown
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny.ipynb"]
+    assert papermill_engine.papermill_completion([str(write_notebook(tmp_path / "a.ipynb"))]) == []
 
 
-@needs_entry_point
-def test_a_name_that_is_no_parameter_is_refused_before_any_cell_runs(project):
-    done = subprocess.run(
-        [*PAPERMILL, "nbs/tiny.ipynb", "-p", "wrod", "x", "--no-progress-bar"],
-        cwd=project,
-        capture_output=True,
-        text=True,
-    )
-    assert (
-        done.returncode == 1
-        and "unknown parameter 'wrod' (did you mean 'word'?); valid names are word" in done.stderr
-    )
-    assert "word is" not in "".join(map(text_of, executed(project)))
+def test_a_name_that_is_no_parameter_ends_with_a_sentence(project):
+    notebook = nbformat.read(project / "nbs" / "tiny.ipynb", as_version=4)
+    notebook.metadata["papermill"] = {"parameters": {"word": "x"}}
+    papermill_engine._check_names(notebook)
+    notebook.metadata["papermill"]["parameters"]["wrod"] = "x"
+    told = "error: unknown parameter 'wrod' .did you mean 'word'.*; valid names are word"
+    with pytest.raises(SystemExit, match=told):
+        papermill_engine._check_names(notebook)
+
+
+def test_the_executed_notebook_begins_with_links_and_has_its_page(tmp_path, capsys):
+    cell, markdown = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
+    said = nbformat.v4.new_output("stream", name="stdout", text="all is well")
+    result = cell("x", outputs=[said], metadata={"tags": ["result"]})
+    notebook = nbformat.v4.new_notebook(cells=[markdown("# tiny"), markdown("## Found"), result])
+    output = tmp_path / "tiny.ipynb"
+    papermill_engine._finish(notebook, output)
+    assert notebook.cells[0].source == "**tiny.** Go to: [Found](#Found)."
+    assert notebook.cells[0].metadata["papermill"]["status"] == "completed"
+    assert "all is well" in output.with_suffix(".html").read_text()
+    assert "to read in a browser" in capsys.readouterr().err
+    said.output_type = "error"
+    papermill_engine._finish(notebook, tmp_path / "failed.ipynb")
+    assert len(notebook.cells) == 4 and not (tmp_path / "failed.html").exists()
 
 
 @needs_entry_point

@@ -178,6 +178,32 @@ def test_a_published_run_is_taken_before_it_is_computed_again(tmp_path):
         runs.run_once({"kind": "example"}, never, home=tmp_path / "elsewhere")
 
 
+def test_a_run_published_in_another_precision_is_found_and_keeps_its_id(tmp_path, capsys):
+    """A processor without bfloat16 reads what one with it published, and so do its children."""
+
+    def asked(precision, **more):
+        return {"kind": "fine_tune", "recipe": {"precision": precision, "epochs": 2}} | more
+
+    def publish(configuration):
+        run = published_run(tmp_path, configuration=configuration)
+        published.publish(run, results=tmp_path / "results")
+        return run
+
+    old = publish(asked("bfloat16"))
+    child = publish(asked("bfloat16", parents=[old.id]))
+    published._say_precision.cache_clear()
+    truth = {split: old.predictions(split) for split in ("selection", "test")}
+    with published.published_first(truth, tmp_path / "results"):
+        found = runs.run_once(asked("float32"), never, home=tmp_path / "here")
+        again = runs.run_once(asked("float32"), never, home=tmp_path / "here")
+        grown = runs.run_once(asked("float32", parents=[found.id]), never, home=tmp_path / "here")
+        with pytest.raises(AssertionError, match="must not be computed"):
+            runs.run_once(asked("float64"), never, home=tmp_path / "here")
+    assert found.recalled and found.id == again.id == old.id and grown.id == child.id
+    said = "published runs were trained in bfloat16, not in float32: taken as they are\n"
+    assert capsys.readouterr().err == said
+
+
 def test_what_a_recalled_run_lacks_is_computed_once(tmp_path, monkeypatch):
     run, made = published_run(tmp_path), []
     published.publish(run, results=tmp_path / "results")

@@ -1,19 +1,25 @@
 """What a scale trains: the data's part, the recipes, and the names of runs that must not change."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import tiny
 
+from compatkit.experiments import recipes
 from compatkit.experiments.recipes import (
     MINI,
+    PAPER,
     Experiment,
     Recipe,
     at_scale,
     begin,
+    begin_with_images,
     pretrained,
     small,
+    two_sizes,
+    update_recipes,
     upgrade_models,
     upgrade_recipes,
     weights_at_hand,
@@ -37,8 +43,9 @@ def parameters(**changes):
     )
 
 
-def of(name, source="folder", train=300):
-    return replace(tiny.task(train), name=name, source=source)
+def of(name, source="folder", train=300, image=False):
+    task = tiny.image_task() if image else tiny.task(train)
+    return replace(task, name=name, source=source)
 
 
 def test_smoke_takes_a_part_and_paper_takes_all():
@@ -110,6 +117,15 @@ def test_identities_of_kept_runs_have_not_changed():
         "precision": "float32",
         "max_steps": -1,
     }
+
+
+@pytest.mark.parametrize(
+    "recipe", [small("mini", 2), Recipe("linear"), tiny.IMAGE_RECIPE, small("smoke", 1, 2)]
+)
+def test_a_recipe_is_read_back_from_what_a_run_records(recipe):
+    recorded = json.loads(json.dumps(recipe.identity()))  # lists in the place of tuples
+    again = Recipe.recalled(recorded | {"weights": "of an encoder"})
+    assert again.identity() == recipe.identity() and again.words() == recipe.words()
 
 
 @pytest.mark.parametrize(
@@ -197,3 +213,39 @@ def only(owner):
         return name
 
     return folder
+
+
+# --- texts and images -----------------------------------------------------------------------------
+
+
+def test_of_images_only_named_tasks_have_a_paper_scale(monkeypatch):
+    asked = {}
+
+    def begun(chosen, papers, task, scales=("smoke", "mini", "paper")):
+        asked[chosen.task] = papers, scales
+
+    monkeypatch.setattr(recipes, "begin", begun)
+    monkeypatch.setattr(recipes, "load_task", lambda name, folder: of(name, image=name != "mrpc"))
+    for name in ("imagenet", "cifar10", "mrpc"):
+        begin_with_images(parameters(task=name), {"imagenet": ("a/resnet",)})
+    assert asked["imagenet"] == (("a/resnet",), ("smoke", "mini", "paper"))
+    assert asked["cifar10"] == ((), ("smoke", "mini"))
+    assert asked["mrpc"] == (tuple(PAPER), ("smoke", "mini", "paper"))
+
+
+def test_two_sizes_are_encoders_only_for_texts_beyond_smoke(monkeypatch):
+    monkeypatch.setattr(recipes, "upgrade_recipes", lambda *given: given)
+    monkeypatch.setattr(recipes, "architectures", lambda *given: given)
+    real, smoke = (Experiment(of("mrpc"), scale, "", 2) for scale in ("mini", "smoke"))
+    assert two_sizes(real, "mine") == (real.task, "mini", "a", "mine", 2)
+    for scratch in (two_sizes(smoke), two_sizes(real, "mine", from_scratch=True)):
+        assert scratch[2:] == (False, 2)
+    pictures = Experiment(of("imagenet", image=True), "paper", "")
+    assert two_sizes(pictures, pretrained=True) == (pictures.task, "paper", True, -1)
+
+
+def test_updates_without_pretrained_weights_train_longer():
+    for name, scale, layers, epochs in (("pydoc", "mini", 2, 10), ("mrpc", "smoke", 1, 7)):
+        old, new = update_recipes(name, scale, max_steps=2)
+        assert (old.model, old.layers, old.epochs, new.epochs) == ("small", layers, epochs, 4)
+        assert replace(new, epochs=epochs) == old and new.max_steps == 2

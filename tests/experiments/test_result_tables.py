@@ -866,3 +866,15 @@ def test_muscle_names_one_model_alike_and_its_claims_are_those_of_its_rows():
     less_accurate = {key for key, row in rises.items() if row["gain"] < 0}
     assert more_flips == {("3", "phi 1.5 to phi 2", "hellaswag")}
     assert less_accurate == more_flips | {("4", "phi 1 to phi 1.5", "gsm8k")}
+
+
+def test_a_csv_holds_the_numbers_unrounded_and_no_formula():
+    rows = [
+        Row(
+            "=new", "@λ 1", seeds=3, accuracy=(0.8125, 0.01), nfr=(0.03125, nan), records=("a", "b")
+        )
+    ]
+    (line,) = csv.DictReader(ResultTable("t", tuple(rows)).to_csv().splitlines())
+    assert line["method"] == "'=new" and line["setting"] == "'@λ 1"
+    assert float(line["accuracy_mean"]) == 0.8125 and float(line["nfr_mean"]) == 0.03125
+    assert line["nfr_std"] == line["pfr_mean"] == "" and line["records"] == "a b"

@@ -21,6 +21,7 @@ from compatkit.experiments.sides import (
     teach,
 )
 from compatkit.experiments.study import Study
+from compatkit.experiments.upgrades import Search
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
 from compatkit.training.data_updates import more_classes
@@ -71,6 +72,13 @@ def test_a_method_with_its_own_old_model_says_how_accurate_that_is():
     assert usual.setting == "λ 1; all classes: 83.33%" and usual.nfr[0] == pytest.approx(1 / 6)
     assert usual.difference is not None and usual.records == ("wrong",)
     assert Compared("new model", [RIGHT], [WRONG]).row([WRONG], [RIGHT]).difference is None
+
+
+def test_a_searched_method_says_its_setting_and_whether_it_was_on_a_par():
+    found = Search(LogitDifferenceInhibition(0.1, 2), [WRONG], [], False)
+    method = Compared.of("ELODI", [RIGHT], found)
+    assert (method.olds, method.news, method.models) == ([RIGHT], [WRONG], 1)
+    assert method.setting == "λ 0.1, top 2; none was on a par"
 
 
 def test_pct_prints_errors_of_both_sides():

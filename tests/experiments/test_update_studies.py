@@ -18,6 +18,7 @@ from compatkit.experiments.update_studies import (
     line_of,
     target_band,
     update_labels,
+    update_notes,
 )
 from compatkit.training.data_updates import more_classes, more_samples
 from compatkit.training.loop import Treatment
@@ -89,7 +90,7 @@ def test_a_regularizers_dial_begins_with_the_new_model(models):
 
 def test_a_choice_is_noted_and_its_row_stands_in_the_table(models):
     rows, dial = UpdateRows(models), models.bcwi((0, 0.25, 0.5, 1))
-    (chosen,) = rows.chosen(dial, [0, 0.25, 0.5])
+    (chosen,) = rows.chosen(dial)
     choice = models.choices["BCWI"]
     assert (
         chosen.method == "BCWI" and chosen.setting == dial.words(choice) and 0 <= choice.alpha < 1
@@ -101,7 +102,10 @@ def test_a_choice_is_noted_and_its_row_stands_in_the_table(models):
     x, y = flips_in_proportion(untreated)
     assert (x[0], y[0]) == (untreated[0].accuracy[0], 0) and y[-1] == untreated[2].nfr[0]
     curve = dial.curves("new_test", [choice.alpha])
-    words = halved(models, [*untreated, chosen], [each.answers[0] for each in curve])
+    for kept, each in zip(rows.tested["BCWI"], curve, strict=True):
+        assert (kept.prediction == each.answers[0].prediction).all()
+    assert rows.drawn["BCWI"][0].alphas == (0, 0.25, 0.5, 1), "the whole curve is drawn"
+    words = halved(models, [*untreated, chosen], rows.tested["BCWI"])
     assert words[1].startswith("its accuracy less the target's: ")
 
 
@@ -151,4 +155,28 @@ def test_the_baselines_are_made_by_name(models):
     models.forget_fishers()
     dial = models.regularized("prior weight decay", (30.0,))
     assert dial.words(Choice(0.5, True, "")) == "strength 30"
+    assert models.strengths["prior weight decay"] == (0.0, 30.0)
     assert [curve.alphas for curve in dial.curves("new_test")] == [(0.0, 0.5)] * 2
+
+
+def test_at_smoke_an_update_is_smaller_and_begins_without_pretrained_weights():
+    chosen = SimpleNamespace(
+        task="pydoc", scale="smoke", seeds=3, table="main", data_dir="", encoder="", margin=0.02,
+        max_steps=-1, from_results=False, keep_results=False,
+    )  # fmt: skip
+    models = UpdateStudy.begin("bcwi", chosen)
+    assert (len(models.update.old.train), len(models.update.new.train)) == (600, 900)
+    assert (models.margin, models.arguments, models.study.notebook) == (0.02, {}, "bcwi")
+    assert (models.old_recipe.epochs, models.new_recipe.epochs) == (7, 4)
+    assert models.study.seeds == 3 and models.update.old_classes is None
+    classes = UpdateStudy.begin("bcwi", chosen, "add_classes", seeds_in_test=1)
+    assert classes.update.old_classes is not None
+
+
+def test_notes_name_the_strengths_that_were_trained(models):
+    study = UpdateStudy(models.study, models.update, tiny.RECIPE, tiny.RECIPE)
+    assert not any(line.startswith("strengths") for line in update_notes(study))
+    study.strengths = {"EWC": (0.0, 0.01), "Mixout": (0.0, 0.5)}
+    assert "strengths: EWC 0, 0.01; Mixout 0, 0.5" in update_notes(study)
+    alone = UpdateStudy(Book(seeds=1), models.update, tiny.RECIPE, tiny.RECIPE, margin=0.02)
+    assert any("margin 2.0%" in line for line in update_notes(alone))

@@ -10,6 +10,8 @@ from compatkit.experiments.runs import run_once
 from compatkit.experiments.upgrades import (
     Upgrade,
     at_accuracy,
+    ids_of,
+    nfr_words,
     reseed_floor,
     search,
     some,
@@ -98,6 +100,20 @@ def test_the_mixture_is_chosen_on_selection_and_its_curve_joins_both_models(upgr
     assert (accuracy[-1], nfr[-1]) == pytest.approx((new.accuracy[0], new.nfr[0]))
 
 
+def test_pairs_are_answers_seed_by_seed(upgrade):
+    pairs = upgrade.pairs("selection")
+    assert len(pairs) == 3
+    for (old, new), before, after in zip(pairs, upgrade.olds, upgrade.news):
+        assert np.array_equal(old.logits, before.predictions("selection").logits)
+        assert np.array_equal(new.logits, after.predictions("selection").logits)
+    assert np.array_equal(upgrade.pairs()[2][1].id, upgrade.news[2].predictions("test").id)
+
+
+def test_ids_are_named_once_in_their_order(upgrade):
+    first, second = upgrade.olds[:2]
+    assert ids_of([second, first, second]) == (second.id, first.id)
+
+
 def test_floors_are_flips_between_seeds(upgrade):
     runs = upgrade.olds
     pairs = [
@@ -158,3 +174,8 @@ def test_at_accuracy_reads_the_best_point_that_is_as_accurate():
         and at_accuracy(curve, 0.81) == 0.03
         and math.isnan(at_accuracy(curve, 0.9))
     )
+
+
+def test_an_nfr_that_no_point_reaches_is_said_in_words():
+    assert nfr_words(at_accuracy(([0.8], [0.02125]), 0.8)) == "2.12%"
+    assert nfr_words(at_accuracy(([0.8], [0.02]), 0.9)) == "no point of the curve is as accurate"

@@ -19,6 +19,7 @@ from compatkit.experiments.weight_planes import (
     lines_table,
     losses,
     markdown_table,
+    matching_words,
     nearest_matching,
     over_seeds,
     plane_picture,
@@ -102,3 +103,17 @@ def test_a_surface_measures_shares(family):
 def test_numbers_over_seeds():
     assert over_seeds([1.0, 3.0]) == "2.00 ± 1.41" and over_seeds([0.5], 100, 0) == "50"
     assert markdown_table([["a"], ["b"]]) == "| a |\n| --- |\n| b |"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (2.0, 0.2, "re-basin works: the barrier of the loss goes from 2.00 to 0.20; that of the "),
+        (2.0, 0.21, "re-basin helps and does not suffice"),
+        (2.0, 1.8, "re-basin helps and does not suffice"),
+        (2.0, 1.81, "re-basin does not work"),
+        (0.04, 0.0, "there is hardly a barrier to take away (0.04)"),
+    ],
+)
+def test_what_matching_did_is_said_by_the_share_that_is_left(before, after, words):
+    assert matching_words(before, after, 0.01).startswith(words)

@@ -1,0 +1,63 @@
+"""The answers behind rows: labels, the recipe that a name leads to, records that do not fit."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compatkit.experiments import kept_answers
+from compatkit.experiments.kept_answers import Shelf, answered, recipe_of, truth_of
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "muscle-arithmetic-mini-a-main"
+
+
+@pytest.fixture(scope="module")
+def shelf():
+    made = Shelf(ROOT / "results")
+    made._truths["muscle", "arithmetic", ""] = truth_of("muscle", "arithmetic", "main")
+    return made
+
+
+def test_answers_carry_the_labels_of_their_measure(shelf):
+    by_choice, by_number = (
+        shelf.table(f"muscle-arithmetic-mini-a-{table}") for table in ("main", "4")
+    )
+    for kept in (by_choice, by_number):
+        for row in kept.rows.values():
+            right = np.mean([one.correct.mean() for one in answered(kept, row).answers("test")])
+            assert right == pytest.approx(row.accuracy[0], abs=0.001)
+
+
+@pytest.mark.parametrize(
+    "method, notebook, recipe",
+    [
+        ("vote of 5", "gated_fusion", "_vote"),
+        ("mean of 10 new models", "decisions", "_averaged"),
+        ("mean of 10 new models + rule", "decisions", "_on_top"),
+        ("rule, NFR at most 2.0%", "decisions", "_certified"),
+        ("rule, pooled", "decisions", "_rule"),
+        ("gated fusion", "gated_fusion", "_plain"),
+        ("gated fusion, old dropped", "gated_fusion", "_alone"),
+        ("BCWI α=0.4", "bcwi", "_interpolated"),
+        ("SoupBCWI of 16", "bcwi", "_interpolated"),
+        ("ensemble of 4", "distillation", "_both_sides"),
+        ("ensembles of 2, larger new one", "ensembles", "_sized"),
+        ("base → wide", "ensembles", "_zoo_pair"),
+        ("version 1 → version 2: new model", "muscle", "_versions"),
+    ],
+)
+def test_a_name_leads_to_its_recipe(method, notebook, recipe):
+    assert recipe_of(method, notebook) is getattr(kept_answers, recipe)
+
+
+def test_records_that_do_not_fit_are_refused(shelf):
+    kept = shelf.table(NAME)
+    row = kept.rows["compatibility adapter"]
+    with pytest.raises(ValueError, match="names 2 runs for 3 seeds"):
+        answered(kept, replace(row, records=row.records[:2]))
+    with pytest.raises(ValueError, match="the run gone is named in a table and not published"):
+        answered(kept, replace(row, records=("gone",) * 3))
+    with pytest.raises(KeyError, match="keeps no answers on train"):
+        kept.news[0].predictions("train")

@@ -1,0 +1,301 @@
+"""Proof: a published table comes out as it is kept, and whatever is changed in it is found."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from compatkit.experiments.kept_answers import Shelf, truth_of
+from compatkit.experiments.result_pages import write_pages
+from compatkit.experiments.result_tables import Row, kept_tables
+from compatkit.experiments.store import content_hash, read_predictions
+from compatkit.experiments.verification import (
+    EXPECTED,
+    compare_rows,
+    expected_rows,
+    quotations,
+    verify,
+    verify_outputs,
+    verify_pages,
+    verify_quotations,
+    verify_saved,
+    verify_study,
+    verify_table,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDY, NAME = "gated-fusion-pydoc", "gated_fusion-pydoc-mini-a-main"
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """The embedded task's labels, loaded once."""
+    return truth_of("gated_fusion", "pydoc", "main")
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A copy of a published study that may be tampered with."""
+    folder = tmp_path / STUDY
+    shutil.copytree(ROOT / "results" / STUDY, folder)
+    return folder
+
+
+def verdict(study, truth, name=NAME):
+    shelf = Shelf(study.parent)
+    shelf._truths["", "pydoc", ""] = truth
+    return verify_table(shelf.table(name))
+
+
+def tamper(study, change, name=NAME):
+    """Change a kept table's content."""
+    path = study / "tables.json"
+    tables = json.loads(path.read_text())
+    change(tables[name])
+    path.write_text(json.dumps(tables))
+
+
+def row(table, method):
+    return next(one for one in table["rows"] if one["method"] == method)
+
+
+def test_a_published_table_comes_out_as_it_is_kept(study, truth):
+    found = verdict(study, truth)
+    assert found.word in ("same", "within rounding") and found.numbers > 200, found
+    out_of_fold = verdict(study, truth, f"{NAME}-out_of_fold")
+    assert out_of_fold.word in ("same", "within rounding"), out_of_fold
+
+
+def digit(table):
+    row(table, "dynamic distillation")["nfr"][0] += 1e-7
+
+
+def selection_digit(table):
+    row(table, "new model")["selection"]["accuracy"][0] += 1e-7
+
+
+def seed_digit(table):
+    row(table, "gated fusion")["by_seed"][1]["pfr"] += 1e-7
+
+
+def interval_digit(table):
+    row(table, "gated fusion")["difference"][1] += 1e-7
+
+
+def mixed_digit(table):
+    row(table, "old-new logits")["nfr"][0] += 0.004
+
+
+def deleted_row(table):
+    table["rows"].remove(row(table, "dynamic distillation"))
+
+
+def added_row(table):
+    table["rows"].append(row(table, "new model") | {"method": "another model"})
+
+
+def setting(table):
+    row(table, "dynamic distillation")["setting"] = "λ 10, T 1"
+
+
+def gate_setting(table):
+    row(table, "gated fusion")["setting"] = "D 50%, T 1.0, lr2 0.0001"
+
+
+def weight(table):
+    row(table, "old-new probabilities")["setting"] = "weight of new 0.6"
+
+
+def record(table):
+    row(table, "dynamic distillation")["records"][0] = row(table, "new model")["records"][0]
+
+
+def order_of_records(table):
+    row(table, "gated fusion")["records"].reverse()
+
+
+def further_record(table):
+    row(table, "gated fusion")["records"].append(row(table, "new model")["records"][0])
+
+
+def unknown_record(table):
+    row(table, "gated fusion")["records"][0] = "gated_fusion-0000000000000000"
+
+
+def note_about_sizes(table):
+    table["notes"] = [note.replace("655 test", "656 test") for note in table["notes"]]
+
+
+def note_about_votes(table):
+    table["notes"] = [note.replace("share 4", "share 3") for note in table["notes"]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [digit, selection_digit, seed_digit, interval_digit, mixed_digit, deleted_row, added_row]
+    + [setting, gate_setting, weight, record, order_of_records, further_record, unknown_record]
+    + [note_about_sizes, note_about_votes],
+)
+def test_whatever_is_changed_in_a_table_is_found(study, truth, change):
+    before = (study / "tables.json").read_text()
+    tamper(study, change)
+    assert json.loads(before) != json.loads((study / "tables.json").read_text())
+    assert verdict(study, truth).word == "differs"
+
+
+def flipped(study, run):
+    """Change one predicted class of a run on test."""
+    path = study / "predictions.parquet"
+    table = parquet.read_table(path, partitioning=None)
+    rows = table.to_pylist()
+    place = next(n for n, one in enumerate(rows) if (one["run"], one["split"]) == (run, "test"))
+    numbers = [one["number"] for one in rows]
+    numbers[place][0] = (numbers[place][0] + 1) % 12
+    column = table.schema.get_field_index("number")
+    field = table.schema.field("number")
+    import pyarrow
+
+    changed = table.set_column(column, field, pyarrow.array(numbers, field.type))
+    parquet.write_table(changed, path)
+
+
+def test_one_changed_prediction_is_found_and_so_is_one_whose_hash_was_changed_too(study, truth):
+    run = kept_tables(study.parent)[NAME].rows[2].records[0]
+    flipped(study, run)
+    assert "was changed" in verify_study(study).detail
+    assert "was changed" in verdict(study, truth).detail
+    lines = [json.loads(line) for line in (study / "records.jsonl").read_text().splitlines()]
+    for one in (one for one in lines if one["id"] == run):
+        one["predictions"]["test"] = content_hash(read_predictions(study, run, "test"))
+    text = "".join(json.dumps(one, sort_keys=True) + "\n" for one in lines)
+    (study / "records.jsonl").write_text(text)
+    assert verify_study(study).word == "same"
+    found = verdict(study, truth)
+    assert found.word == "differs" and "dynamic distillation" in found.detail
+
+
+def test_predictions_without_a_record_and_records_that_were_edited_are_found(study):
+    lines = (study / "records.jsonl").read_text().splitlines(keepends=True)
+    (study / "records.jsonl").write_text("".join(lines[1:]))
+    assert "no record names" in verify_study(study).detail
+    edited = json.loads(lines[0])
+    edited["configuration"]["seed"] = 77
+    (study / "records.jsonl").write_text(json.dumps(edited) + "\n" + "".join(lines[1:]))
+    found = verify_study(study)
+    assert found.word == "differs" and "was changed" in found.detail
+
+
+def test_a_changed_sentence_of_a_page_is_found(study):
+    write_pages(study.parent)
+    assert [one.word for one in verify_pages(study.parent)] == ["same"]
+    page = study.parent / "gated-fusion.md"
+    page.write_text(page.read_text().replace("the least", "the most").replace("655", "656"))
+    (found,) = verify_pages(study.parent)
+    assert found.word == "differs" and found.name == "results/gated-fusion.md"
+    tamper(study, lambda table: table["notes"].append("all is well"))
+    assert {one.name for one in verify_pages(study.parent)} == {"results/gated-fusion.md"}
+
+
+def test_a_notebooks_output_shows_the_kept_table(tmp_path):
+    table = kept_tables(ROOT / "results")[NAME]
+    shown = {"data": {"text/html": [table._repr_html_()]}}
+    file = tmp_path / "gated_fusion.ipynb"
+    file.write_text(json.dumps({"cells": [{"outputs": [shown]}, {}]}))
+    (found,) = verify_outputs(file, {table.title: table})
+    assert found.word == "same" and found.numbers > 80
+    other = replace(table, rows=(replace(table.rows[0], accuracy=(0.5, 0.1)), *table.rows[1:]))
+    (found,) = verify_outputs(file, {table.title: other})
+    assert found.word == "differs" and "50.00 ± 10.00" in found.detail
+    assert verify_outputs(file, {}) == []
+
+
+def test_data_that_are_not_at_hand_leave_a_table_unchecked(tmp_path, monkeypatch):
+    monkeypatch.delenv("COMPATKIT_DATA", raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    shutil.copytree(ROOT / "results" / "gated-fusion-mrpc", tmp_path / "gated-fusion-mrpc")
+    nowhere = str(tmp_path / "nowhere")
+    name = "gated_fusion-mrpc-mini-a-1"
+    found = next(one for one in verify([name], nowhere, 1, results=tmp_path) if one.name == name)
+    assert found.word == "not checked" and "data" in found.detail
+    with pytest.raises(ValueError, match="has no table nothing"):
+        list(verify(["nothing"], results=tmp_path))
+
+
+ONE = Row("it", "price 2", 3, accuracy=(0.8, 0.01), nfr=(0.1, 0.0), records=("a",))
+
+
+@pytest.mark.parametrize(
+    "made, allowed, fine",
+    [
+        (ONE, 1e-9, True),
+        (replace(ONE, accuracy=(0.8 + 1e-12, 0.01)), 1e-9, True),
+        (replace(ONE, accuracy=(0.8005, 0.01)), 1e-9, False),
+        (replace(ONE, accuracy=(0.8005, 0.01)), 0.0006, True),
+        (replace(ONE, accuracy=(0.8007, 0.01)), 0.0006, False),
+        (replace(ONE, nfr=(float("nan"), 0.0)), 0.0006, False),
+        (replace(ONE, seeds=2), 0.0006, False),
+        (replace(ONE, setting="price 4"), 0.0006, False),
+        (replace(ONE, records=("b",)), 0.0006, False),
+        (replace(ONE, difference=(0.0, 0.0, 0.0)), 0.0006, False),
+    ],
+)
+def test_rows_are_compared_number_by_number(made, allowed, fine):
+    found = compare_rows(ONE, made, allowed)
+    assert all(one.gap <= one.allowed for one in found) == fine
+
+
+def test_measured_percentages_of_a_setting_may_move_where_rounding_may():
+    kept, made = (replace(ONE, setting=f"its old model: {value}%") for value in (87.11, 87.12))
+    assert all(one.gap <= one.allowed for one in compare_rows(kept, made, 0.0006))
+    assert not all(one.gap <= one.allowed for one in compare_rows(kept, made))
+
+
+def test_every_kept_table_has_the_rows_of_its_kind():
+    shelf = Shelf(ROOT / "results")
+    kinds = set()
+    for name in shelf.tables:
+        kept = shelf.table(name)
+        wanted = expected_rows(kept)
+        kinds.add(f"{kept.notebook}:{kept.kind}")
+        assert wanted in (None, tuple(one.method for one in kept.table.rows)), name
+    assert len(kinds & set(EXPECTED)) > 15
+
+
+def test_what_sentences_quote_is_what_the_tables_say(tmp_path):
+    tables = kept_tables(ROOT / "results")
+    name, method = "gated_fusion-mrpc-mini-a-4", "gated fusion, old dropped"
+    text = f"it answers <!-- kept: {name} | {method} | accuracy | .0 -->69<!-- end --> % right"
+    file = tmp_path / "some.ipynb"
+
+    def verdict_on(text, tables=tables):
+        cell = {"cell_type": "markdown", "source": [text]}
+        file.write_text(json.dumps({"cells": [cell]}))
+        return verify_quotations(file, tables)
+
+    assert [one.word for one in verdict_on(text)] == ["same"]
+    assert verdict_on(text.replace(">69<", ">70<"))[0].detail.endswith("says 70, is 69")
+    assert verdict_on(text.replace("dropped", "lost"))[0].word == "differs"
+    assert verdict_on(text, {})[0].word == "differs" and verdict_on("no number") == []
+
+
+def test_every_quotation_of_this_repository_is_in_step():
+    tables, quoted = kept_tables(ROOT / "results"), 0
+    for file in sorted((ROOT / "nbs").glob("*.ipynb")):
+        for found in verify_quotations(file, tables):
+            assert found.word == "same", found
+            quoted += found.numbers
+    assert quoted >= 4 and quotations("", tables) == []
+
+
+def test_saved_verdicts_and_summaries_are_of_todays_tables(tmp_path):
+    assert [one.word for one in verify_saved(ROOT, ROOT / "results")] == ["same", "same"]
+    assert [one.word for one in verify_saved(ROOT, tmp_path)] == ["differs", "differs"]
+
+
+def test_every_row_names_its_records_but_measured_costs():
+    for name, table in kept_tables(ROOT / "results").items():
+        nameless = [row.method for row in table.rows if row.seeds and not row.records]
+        assert not nameless or name.endswith("-cost"), (name, nameless)
