@@ -12,9 +12,19 @@ import sys
 
 from environment import ROOT, use_the_environment
 
-LINES = 8  # of what a command printed
+LINES = 5  # of what a command printed
 PART = re.compile(r"(<!-- written: (.+?) -->\n)(.*?)(<!-- end -->)", re.S)
-CLAIMS, METHODS = 4, 8  # rows: claims of each paper, methods
+CLAIMS = 3  # of each paper
+METHODS = (  # the papers' own and what needs no training
+    "decision rule, pooled posterior",
+    "mixture of old and new probabilities",
+    "BCWI",
+    "vote of five new models",
+    "focal distillation",
+    "dynamic distillation",
+    "gated fusion",
+    "compatibility adapter",
+)
 
 
 def table(header, rows):
@@ -53,25 +63,26 @@ def claims():
 
 
 def methods():
-    """The methods that were compared most often, the one with the fewest flips first."""
-    from compatkit.experiments.claims import method_summaries
+    """The methods of METHODS, the one with the fewest flips first."""
+    from compatkit.experiments.equal_accuracy import method_summaries
 
     found = method_summaries(ROOT / "results")
-    often = sorted(found, key=lambda summary: -summary.comparisons)[:METHODS]
     rows = [
-        [
-            summary.method,
-            f"{summary.nfr_ratio[0]:.2f}",
-            f"{summary.points[0]:+.1f}",
-            f"{summary.pays} of {summary.comparisons}",
-            summary.answering,
-            summary.training,
-        ]
+        [summary.family.method, *(level(summary, at) for at in (0, 1)), *summary.family[1:]]
         for summary in found
-        if summary in often
+        if summary.family.method in METHODS
     ]
-    header = ["method", "NFR ÷ untreated", "accuracy, points", "pays in", "to answer", "to train"]
+    header = ["method", "at its accuracy", "half a point below", "to answer", "to train"]
     return table(header, rows)
+
+
+def level(summary, at):
+    """The median at a level, and in how many upgrades it was reached where not in all."""
+    ratio = summary.ratios[at]
+    if ratio is None:
+        return f"– (0 of {summary.upgrades})"
+    reached = "" if ratio[3] == summary.upgrades else f" ({ratio[3]} of {summary.upgrades})"
+    return f"{ratio[0]:.2f}{reached}"
 
 
 def house_map():

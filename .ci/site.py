@@ -22,6 +22,7 @@ from environment import ROOT, use_the_environment
 NO_BREAK = "\u00a0"  # a space at which no line ends
 DIRECTIVE = re.compile(r"\s*#\s*\|\s*(.*)")
 MENTION = re.compile(r"(?<!\[)`(?:nbs/)?([\w/]+)\.ipynb`|(?<=\broom )`([\w/]+)`")
+KEPT = re.compile(r"\]\((?:\.\./)+results/")  # a kept picture in a notebook
 PICTURE = re.compile(r"!\[[^]]*\]\(([^)#:]+)\)")
 
 
@@ -53,7 +54,7 @@ def linked(text, rooms):
 
 def readable(text):
     """The same with means and their spreads on one line, and a dash for an undefined number."""
-    text = text.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}")
+    text = text.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}").replace("nan – nan", "–")
     return re.sub(r"(<td[^>]*>|\| *)nan(?=</td>| *\|)", r"\1–", text)
 
 
@@ -65,6 +66,8 @@ def page_cells(cells, rooms):
             cell.source, directives = without_directives(cell.source)
             if "hide" in directives or not cell.source:
                 continue
+            if "echo: false" in directives:
+                cell.metadata["tags"] = ["remove-input"]
             kept += [cell, *map_cells(cell)]
             for output in cell.outputs:
                 shown = output.get("data", {})
@@ -73,7 +76,7 @@ def page_cells(cells, rooms):
                         shown[kind] = readable(shown[kind])
             continue
         if cell.cell_type == "markdown":
-            cell.source = linked(cell.source, rooms)
+            cell.source = KEPT.sub("](/measured/", linked(cell.source, rooms))
         kept.append(cell)
     return kept
 
@@ -102,6 +105,14 @@ def toctree(entries, caption=None):
     return "\n".join(["```{toctree}", *options, "", *entries, "```", ""])
 
 
+def welcome():
+    """The README's first command and its picture, for the first page."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    command = re.search(r"```bash\n.*?\n```", text, re.S)[0]
+    picture = re.search(r"!\[([^]]*)\]\(results/([^)]+)\)", text)
+    return f"{command}\n\n![{picture[1]}](/measured/{picture[2]})\n\n*{picture[1]}.*\n"
+
+
 def write_notebooks(target):
     """Every notebook of nbs/ as the page that Sphinx reads; the guide gets the sidebar."""
     import nbformat
@@ -119,6 +130,7 @@ def write_notebooks(target):
         if room.module:
             notebook.cells[0].source = with_link(notebook.cells[0].source, room.module)
         if name == HOME:
+            notebook.cells.insert(1, nbformat.v4.new_markdown_cell(welcome()))
             notebook.cells.append(nbformat.v4.new_markdown_cell("\n".join(trees)))
         notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
         (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -135,11 +147,24 @@ def write_measured(target, rooms):
             (target / picture).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(page.parent / picture, target / picture)
         name = "index" if page.name == "README.md" else page.stem
-        (target / f"{name}.md").write_text(site_links(readable(linked(text, rooms)), page))
+        text = site_links(readable(linked(text, rooms)), page)
+        (target / f"{name}.md").write_text(with_notebooks(text, page.name), encoding="utf-8")
     others = [page.stem for page in pages if page.name != "README.md"]
     with open(target / "index.md", "a", encoding="utf-8") as index:
         index.write("" if pages else "# Results\n\nNothing has been measured yet.\n")
         index.write(f"\n\n{toctree(others)}")
+
+
+def with_notebooks(text, page):
+    """A paper's page with links to the notebooks that made its tables, below its title."""
+    from compatkit.experiments.result_pages import PAPERS
+
+    paper = next((paper for paper in PAPERS if paper.page == page), None)
+    if paper is None:
+        return text
+    links = ", ".join(f"[{name}](/{name}.ipynb)" for name in paper.notebooks)
+    title, _, rest = text.partition("\n")
+    return f"{title}\n\nMade by {links}.\n{rest}"
 
 
 def site_links(text, page):

@@ -10,6 +10,8 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +24,7 @@ from .compare.logs import Wanted
 from .compare.policy import LIMITS, Policy
 from .compare.text_tables import visible
 from .support.outputs import Outputs
+from .support.table_files import plain_file
 
 # %% ../nbs/cli.ipynb #fd4c757a
 _PLAINER = str.maketrans({"–": "-", "→": "->", "×": "x", "…": "...", "−": "-"})
@@ -46,7 +49,7 @@ def _print(text: str) -> None:
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # else Python tries again when it exits, with another status
         if not isinstance(error, BrokenPipeError):
-            raise
+            raise OSError(f"the standard output could not be written: {error.strerror}") from error
 
 
 def _terminal() -> dict:
@@ -116,7 +119,7 @@ _FILE = click.Path(path_type=Path)
 @click.group(invoke_without_command=True)
 @click.version_option(__version__, prog_name="compatkit")
 @click.pass_context
-def app(context):
+def app(context: click.Context) -> None:
     """Compare two versions of a model by what they answered."""
     if context.invoked_subcommand is None:
         _print(context.get_help() + "\n")
@@ -212,13 +215,19 @@ def app(context):
 )
 @click.option("--force", is_flag=True, help="replace files that this program did not write")
 @click.pass_context
-def compare(context, files, **options):
+def compare(context: click.Context, files: tuple[Path, ...], **options: object) -> None:
     """Compare two or more versions of a model.
 
-    FILES: old and new as parquet, csv, jsonl, or evaluation logs (Inspect, promptfoo, HELM,
-    lm-evaluation-harness and others); or one file with both; or many versions.
+    FILES: old and new as parquet, csv, tsv, jsonl or json, packed or not, - for the standard
+    input, or evaluation logs (Inspect, promptfoo, HELM, lm-evaluation-harness and others); or one
+    file with both; or many versions.
 
-    Exit status: 0 gate holds or none asked for, 1 failed, 2 unusable input, 3 too little data.
+    \b
+    Exit status:
+      0  the gate holds, or none was asked for
+      1  the gate does not hold
+      2  the input could not be used; nothing was written
+      3  too little data to say whether the gate holds
     """
     context.exit(_compare(files, SimpleNamespace(**options)))
 
@@ -232,12 +241,17 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
         raise ValueError("--json, --markdown and --quiet exclude each other")
     for file in files:
         check_blessed(file)
+    if sum(file == Path("-") for file in files) > 1:
+        raise ValueError("the standard input can be read once: give the other version as a file")
+    if not (given.old and given.new):
+        _refuse_twice(files)
     if len(files) == 2 and all(map(is_suite, files)):
         return _compare_suites(files, given)
     limits = {name: value for name in LIMITS if (value := getattr(given, name, None)) is not None}
     # options win over the file
     policy = Policy.load(given.policy, **limits) if given.policy else Policy.of(**limits)
     with Outputs([*files, given.policy], given.force) as outputs:
+        files = [plain_file(file) for file in files]
         for option in ("html", "flips", "picture", "comment", "junit"):
             if path := getattr(given, option):
                 outputs.add(path, f"--{option}")
@@ -247,17 +261,66 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     return status
 
 
+def _refuse_twice(files: Iterable[Path]) -> None:
+    """Raises ValueError for a version that follows on itself: nothing is learnt from it, and a
+    gate would hold.
+    """
+    for file, following in pairwise(files):
+        if file.exists() and following.exists() and file.samefile(following):
+            raise ValueError(
+                f"{following.name} is given twice, and a version compared with itself never "
+                "flips: name the file of the other version"
+            )
+
+
 def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     """Two folders with a file for each task. Gives the exit status."""
-    from json import dumps
-
     from compatkit.compare.suites import compare_suites
 
+    alone = ("old", "new", "label", "id", "slice", "pairs", "categorical", "numeric", "task")
+    for option in (*alone, "html", "flips", "picture"):
+        if getattr(given, option):
+            raise ValueError(
+                f"--{option} is for two files, and these are folders of tasks: compare one task's "
+                "files with it"
+            )
     wanted = {name: getattr(given, name) for name in ("scorer", "metric", "errors")}
-    suite = compare_suites(*files, given.policy, given.on_missing, wanted)
-    as_json = dumps(suite.to_dict(), indent=2) + "\n" if given.json else ""
-    _print(as_json or (suite.to_markdown() if given.markdown else str(suite)))
+    options = ("normalize", "tolerance", "margin", "confidence")
+    suite = compare_suites(
+        *files,
+        given.policy,
+        given.on_missing,
+        wanted,
+        {name: value for name in LIMITS if (value := getattr(given, name, None)) is not None},
+        rename=_renamed(given.rename),
+        **{name: getattr(given, name) for name in options},
+    )
+    with Outputs([*files, given.policy], given.force) as outputs:
+        told = _for_pull_request(suite, given, outputs)
+    _print(told + _shown_suite(suite, given))
     return suite.exit_status
+
+
+def _shown_suite(suite, given: SimpleNamespace) -> str:
+    """A suite as it was asked for."""
+    from json import dumps
+
+    if given.json:
+        return dumps(suite.to_dict(), indent=2) + "\n"
+    if given.markdown:
+        return suite.to_markdown()
+    return suite.status + "\n" if given.quiet else str(suite)
+
+
+def _for_pull_request(found, given: SimpleNamespace, outputs: Outputs) -> str:
+    """Write --comment and --junit of a comparison or a suite; what --github prints."""
+    from compatkit.compare.pull_requests import pull_request_files
+
+    places = (
+        path and outputs.add(path, option)
+        for path, option in ((given.comment, "--comment"), (given.junit, "--junit"))
+    )
+    return pull_request_files(found, given.github, *places)
 
 
 def _settings(given: SimpleNamespace, policy: Policy) -> dict:
@@ -281,7 +344,6 @@ def _compare_two(
     """Exit status and what is printed, for two versions."""
     from compatkit.compare import report
     from compatkit.compare.flips import flip_rows, write_rows
-    from compatkit.compare.pull_requests import pull_request_files
 
     if given.picture:
         raise ValueError(
@@ -304,11 +366,7 @@ def _compare_two(
         write_rows(flip_rows(comparison.pair)[0], outputs.add(given.flips, "--flips"))
     if given.html:
         comparison.write_page(outputs, given.html, given.limit)
-    places = (
-        path and outputs.add(path, option)
-        for path, option in ((given.comment, "--comment"), (given.junit, "--junit"))
-    )
-    told = pull_request_files(comparison, given.github, *places)
+    told = _for_pull_request(comparison, given, outputs)
     return report.EXIT_STATUS[comparison.status], told + _shown(comparison, given)
 
 
@@ -399,13 +457,18 @@ _CREATOR = {
 @click.option("--json", is_flag=True, help="print JSON and nothing else")
 @click.option("--force", is_flag=True, help="replace files that this program did not write")
 @click.pass_context
-def decide(context, **options):
+def decide(context: click.Context, **options: object) -> None:
     """Keep the old answer unless another class is clearly more probable.
 
     OLD: answers of the model in use, and its logits for --posterior pooled. NEW: logits or
-    probabilities of its successor. Parquet, csv or jsonl.
+    probabilities of its successor. Parquet, csv, tsv, jsonl or json, packed or not.
 
-    Exit status: 0 decided, 1 only the old model qualifies, 2 unusable input, 3 too little data.
+    \b
+    Exit status:
+      0  decided
+      1  only the old model qualifies; nothing was written
+      2  the input could not be used; nothing was written
+      3  too little data to certify the rate; nothing was written
     """
     context.exit(_decide(SimpleNamespace(**options)))
 
@@ -415,14 +478,16 @@ def _decide(given: SimpleNamespace) -> int:
     from compatkit.compare.deciding import Rule, decide_file, labelled_examples
     from compatkit.decisions import TooFewExamples
 
-    choosing = given.calibration is not None
+    choosing, files = given.calibration is not None, [given.old, given.new, given.calibration]
     if not choosing and (given.max_nfr or given.min_accuracy or given.slice or not given.rule):
         raise ValueError(
             "to choose a price, give --calibration and --max-nfr; to apply a kept rule, --rule "
             "alone"
         )
-    read = [given.old, given.new, given.calibration, None if choosing else given.rule]
-    with Outputs(read, given.force) as outputs:
+    if files.count(Path("-")) > 1:
+        raise ValueError("the standard input can be read once: give the others as files")
+    _refuse_twice([given.old, given.new])
+    with Outputs([*files, None if choosing else given.rule], given.force) as outputs:
         out = outputs.add(given.out, "--out")
         kept = outputs.add(given.rule, "--rule") if choosing and given.rule else None
         try:
@@ -494,7 +559,7 @@ def _told(choice, done):
 @click.argument("candidate", type=_FILE)
 @click.option("--to", required=True, type=_FILE, metavar="FILE", help="the baseline to keep")
 @click.option("--force", is_flag=True, help="replace a file that was never blessed")
-def bless(candidate, to, force):
+def bless(candidate: Path, to: Path, force: bool) -> None:
     """Keep CANDIDATE, a file of answers, as the baseline of comparisons, with its hash.
 
     Exit status: 0 kept, 2 unusable input.
@@ -520,7 +585,7 @@ def bless(candidate, to, force):
     metavar="DIR",
     help="the folder to write; it must not exist yet, or be empty",
 )
-def interpolate(old, new, alpha, out):
+def interpolate(old: Path, new: Path, alpha: float, out: Path) -> None:
     """Write the model between two saved ones.
 
     OLD, NEW: folders with config.json and safetensors, of one architecture.
@@ -583,7 +648,12 @@ def interpolate(old, new, alpha, out):
     "--verify",
     is_flag=True,
     help="recompute the kept numbers from results/ and your copy of the data, and name what "
-    "cannot be",
+    "cannot be, which is a failure too",
+)
+@click.option(
+    "--allow-unchecked",
+    is_flag=True,
+    help="with --verify: what cannot be computed again, such as measured times, is no failure",
 )
 @click.option(
     "--plan",
@@ -616,27 +686,28 @@ def interpolate(old, new, alpha, out):
 )
 @click.pass_context
 def tables(
-    context,
-    run,
-    only,
-    scale,
-    task,
-    seeds,
-    keep,
-    again,
-    workers,
-    commands,
-    ray,
-    cpus,
-    gpus,
-    verify,
-    plan,
-    json,
-    device,
-    memory,
-    export,
-    data_dir,
-):
+    context: click.Context,
+    run: tuple[str, ...],
+    only: tuple[str, ...],
+    scale: str,
+    task: tuple[str, ...],
+    seeds: int | None,
+    keep: bool,
+    again: bool,
+    workers: int | None,
+    commands: bool,
+    ray: str | None,
+    cpus: int,
+    gpus: float,
+    verify: bool,
+    allow_unchecked: bool,
+    plan: bool,
+    json: bool,
+    device: str,
+    memory: float | None,
+    export: Path | None,
+    data_dir: str,
+) -> None:
     """Every table and figure of the four papers: list, make, prove.
 
     Exit status: 0 done, 1 a job failed or a number differs, 2 unusable input.
@@ -651,7 +722,7 @@ def tables(
         _plan(only, task, seeds or 0, device, memory or 0.0, json)
         return
     if verify:
-        context.exit(_verify(only, data_dir, workers or 0))
+        context.exit(_verify(only, data_dir, workers or 0, allow_unchecked))
     if export:
         from compatkit.experiments.tables import export_tables
 
@@ -737,11 +808,11 @@ def _lines(error):
     return "\n".join(visible(line, 400) for line in error.splitlines())
 
 
-def _verify(names, data_dir, workers):
+def _verify(names, data_dir, workers, allow_unchecked):
     """Prove the kept tables, telling of each as it comes. Gives the exit status."""
     from collections import Counter
 
-    from compatkit.experiments.tables import verify
+    from compatkit.experiments.verification import verify
 
     counts, numbers = Counter(), 0
     for name, word, count, detail in verify(names, data_dir, workers):
@@ -753,11 +824,11 @@ def _verify(names, data_dir, workers):
             + "\n"
         )
     _print(
-        f"{numbers:,} numbers in {counts.total()} tables: "
+        f"{numbers:,} numbers in {counts.total()} tables, studies and pages: "
         + ", ".join(f"{count} {word}" for word, count in counts.items())
         + "\n"
     )
-    return 1 if counts["differs"] else 0
+    return 1 if counts["differs"] or counts["not checked"] and not allow_unchecked else 0
 
 # %% ../nbs/cli.ipynb #7e046736
 def _explained(error):
@@ -766,7 +837,7 @@ def _explained(error):
         return error.format_message()
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    if isinstance(error, (ValueError, OSError)):
+    if isinstance(error, (ValueError, OSError, ModuleNotFoundError)):
         return str(error)
     if isinstance(error, MemoryError):
         return "the files do not fit into memory"
@@ -785,10 +856,13 @@ def _stop(*_) -> None:
 
 
 def main(
-    arguments=None,  # those of the command line unless told
+    arguments: Sequence[str] | None = None,  # those of the command line unless told
 ) -> None:
     """The entry point: runs the command and ends with its exit status."""
     signal.signal(signal.SIGTERM, _stop)
+    if sys.stdout is None:  # closed by whoever called
+        _print_error("the standard output is closed: let it go to /dev/null if nobody reads it")
+        sys.exit(2)
     try:
         status = app(arguments, standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):

@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from math import ceil, inf, isfinite, isnan, log
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 # %% ../nbs/decisions.ipynb #99888d2a
 import numpy as np
+from numpy.typing import ArrayLike
 
 # %% ../nbs/decisions.ipynb #cd0739c9
 from .metrics import clopper_pearson, fit_temperature
@@ -81,10 +82,10 @@ def _strongest(
 
 
 def decide(
-    logits,  # (N, C): logits, or log probabilities, of the posterior
-    column,  # (N,): the column of the old answer; -1 where there is none
-    price,  # what a negative flip costs beside an error's 1; at least 0
-):
+    logits: np.ndarray,  # (N, C): logits, or log probabilities, of the posterior
+    column: np.ndarray,  # (N,): the column of the old answer; -1 where there is none
+    price: float,  # what a negative flip costs beside an error's 1; at least 0
+) -> np.ndarray:
     """(N,) columns: the old answer unless another is more than 1 + price times as probable; the
     most probable if there is none.
     """
@@ -128,19 +129,19 @@ def _over_posterior(old, posterior):
     unknown = [name for name in old.classes if name not in set(posterior.classes)]
     if unknown:
         raise ValueError(
-            f"the posterior does not know the old classes {unknown[:3]}: give it them with "
-            "probability 0, new = predictions.over_classes(new, [*new.classes, ...]), if the new "
-            "model can never answer them"
+            f"the new model does not know the old classes {unknown[:3]}: if it can never answer "
+            "them, give it them with probability 0, by a column of zeros in the file or with "
+            "predictions.over_classes(new, [*new.classes, ...])"
         )
     return over_classes(old, posterior.classes)
 
 
 def columns_of(
-    answers,  # (N,) names or indices of classes
-    classes,  # the names of the columns, or None
-    width,  # how many columns there are
-    whose,  # for the message, such as "the labels"
-):
+    answers: ArrayLike,  # (N,) names or indices of classes
+    classes: Sequence[str] | None,  # the names of the columns, or None
+    width: int,  # how many columns there are
+    whose: str,  # for the message, such as "the labels"
+) -> np.ndarray:
     """(N,) columns, -1 for what is no class.
 
     Raises ValueError for missing answers, and where names meet nameless columns.
@@ -238,11 +239,11 @@ def _join(old, new, posterior):
 
 # %% ../nbs/decisions.ipynb #adf4671e
 def critical_price(
-    old,  # Predictions of the model in use: its answers are enough
-    new,  # those of its successor on the same examples, with logits
+    old: Predictions,  # of the model in use: its answers are enough
+    new: Predictions,  # those of its successor on the same examples, with logits
     # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
-    posterior=None,
-):
+    posterior: "Predictions | Calibration | Pool | None" = None,
+) -> np.ndarray:
     """(N,) in the order of `old`: the price below which an example gets another answer than the
     old one; 0 where q agrees with it.
     """
@@ -251,12 +252,12 @@ def critical_price(
 
 
 def keep_old(
-    old,  # Predictions of the model in use: its answers are enough
-    new,  # those of its successor on the same examples, with logits
-    price,  # what a negative flip costs beside an error's 1; at least 0
+    old: Predictions,  # of the model in use: its answers are enough
+    new: Predictions,  # those of its successor on the same examples, with logits
+    price: float,  # what a negative flip costs beside an error's 1; at least 0
     # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
-    posterior=None,
-):
+    posterior: "Predictions | Calibration | Pool | None" = None,
+) -> Predictions:
     """The old answer unless another class is more than 1 + price times as probable.
 
     Raises ValueError as align does.
@@ -284,11 +285,11 @@ class PriceCurve:
     @classmethod
     def of(
         cls,
-        label,  # (N,) columns of the right classes
-        old,  # (N,) columns of the old answers
-        logits,  # (N, C) of the posterior
-        prices=PRICES,  # (P,) at least 0, in any order
-    ):
+        label: ArrayLike,  # (N,) columns of the right classes
+        old: ArrayLike,  # (N,) columns of the old answers
+        logits: ArrayLike,  # (N, C) of the posterior
+        prices: ArrayLike = PRICES,  # (P,) at least 0, in any order
+    ) -> "PriceCurve":
         """The curve of arrays in one order.
 
         Raises ValueError for unequal lengths, answers that are no column, bad prices, nan.
@@ -336,12 +337,13 @@ class PriceCurve:
 
 
 def price_curve(
-    old,  # Predictions of the model in use
-    new,  # those of its successor on the same examples, with logits; one of the two with labels
-    prices=PRICES,  # (P,) at least 0
+    old: Predictions,  # of the model in use
+    # those of its successor on the same examples, with logits; one of the two with labels
+    new: Predictions,
+    prices: ArrayLike = PRICES,  # (P,) at least 0
     # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
-    posterior=None,
-):
+    posterior: "Predictions | Calibration | Pool | None" = None,
+) -> PriceCurve:
     """What the rule does at each price, without a loop over examples.
 
     Raises ValueError as `keep_old` does, and without labels.
@@ -387,9 +389,9 @@ def _fitting(predictions, on):
 
 
 def save_json(
-    content,  # what JSON can hold; with its "kind", if load_json is to read it
-    path,  # of the file
-):
+    content: dict,  # what JSON can hold; with its "kind", if load_json is to read it
+    path: str | Path,  # of the file
+) -> Path:
     """Writes in one move. Returns the path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -402,9 +404,9 @@ def save_json(
 
 
 def load_json(
-    path,  # of the file
-    kind,  # what it has to hold
-):
+    path: str | Path,  # of the file
+    kind: str,  # what it has to hold
+) -> dict:
     """The content of a file that save_json wrote. Raises ValueError for anything else."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -421,16 +423,16 @@ def load_json(
 class _Posterior:
     """What can be fitted, saved and read again; the kind in the file is the name of the class."""
 
-    def to_dict(self):
+    def to_dict(self) -> dict:
         """Plain values for JSON."""
         return {"kind": type(self).__name__.lower(), **asdict(self)}
 
-    def save(self, path):
+    def save(self, path: str | Path) -> Path:
         """Writes JSON. Returns the path."""
         return save_json(self.to_dict(), path)
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | Path) -> "Calibration | Pool":
         """Reads what `save` wrote. Raises ValueError for anything else."""
         return posterior_of(load_json(path, cls.__name__.lower()))
 
@@ -448,22 +450,22 @@ class Calibration(_Posterior):
                 f"the temperature is {self.temperature!r}: it must be a number above 0"
             )
 
-    def apply(self, predictions):
+    def apply(self, predictions: Predictions) -> Predictions:
         """Predictions with logits / temperature, in double precision; the answers stay."""
         return predictions.replace(
             logits=predictions.require("logits").astype(np.float64) / self.temperature
         )
 
-    def posterior(self, old, new):
+    def posterior(self, old: Predictions, new: Predictions) -> Predictions:
         """q, as every posterior gives it: here the new model's calibrated predictions."""
         return self.apply(new)
 
 
 def calibrate(
-    predictions,  # Predictions with logits
+    predictions: Predictions,  # with logits
     # labelled examples among them: Predictions or id -> label; by default all, by their own labels
-    on=None,
-):
+    on: Predictions | Mapping | None = None,
+) -> Calibration:
     """Temperature scaling fitted by maximum likelihood.
 
     Raises ValueError for missing labels, ids or logits.
@@ -490,7 +492,7 @@ class Pool(_Posterior):
                     "least 0"
                 )
 
-    def apply(self, old, new):
+    def apply(self, old: Predictions, new: Predictions) -> Predictions:
         """Predictions of the pool, in the old one's order.
 
         Raises ValueError where one of them lacks logits or a class.
@@ -519,8 +521,8 @@ def _log_probabilities(old, new):
 
 
 def posterior_of(
-    content,  # what to_dict gave
-):
+    content: Mapping,  # what to_dict gave
+) -> Calibration | Pool:
     """The Calibration or Pool. Raises ValueError naming what is wrong with it."""
     fields = {name: value for name, value in content.items() if name != "kind"}
     kind = {"calibration": Calibration, "pool": Pool}.get(content.get("kind"))
@@ -532,11 +534,11 @@ def posterior_of(
 
 # %% ../nbs/decisions.ipynb #d5cee893
 def pool(
-    old,  # Predictions with logits of the model in use
-    new,  # those of its successor on the same examples
+    old: Predictions,  # with logits of the model in use
+    new: Predictions,  # those of its successor on the same examples
     # labelled examples among them: Predictions or id -> label; by default all, by their own labels
-    on=None,
-):
+    on: Predictions | Mapping | None = None,
+) -> Pool:
     """The logarithmic pool fitted by maximum likelihood.
 
     Raises ValueError for missing labels, ids, logits or classes.
@@ -581,9 +583,9 @@ def _share(value, name, example):
 
 
 def needed_examples(
-    max_nfr,  # the rate to certify, between 0 and 1
-    confidence=0.95,  # between 0 and 1
-):
+    max_nfr: float,  # the rate to certify, between 0 and 1
+    confidence: float = 0.95,  # between 0 and 1
+) -> int:
     """How many calibration examples it takes to certify a rate at all, if none of them flips."""
     _share(max_nfr, "max_nfr", ".5 % is .005"), _share(confidence, "confidence", "95 % is .95")
     return ceil(log(1 - confidence) / log(1 - max_nfr) - 1e-9)
@@ -712,7 +714,7 @@ class PriceChoice:
             if accuracy is not None and self.certificate.accuracy < accuracy
         ]
 
-    def to_dict(self):
+    def to_dict(self) -> dict:
         """Plain values for JSON."""
         return asdict(self)
 
@@ -739,9 +741,9 @@ def _checked_size(n, max_nfr, level, where=""):
     allowed = _allowed_flips(n, max_nfr, level)
     if allowed < 0:
         raise TooFewExamples(
-            f"{n} calibration examples{where} can never certify an NFR of {max_nfr:.4g} at level "
-            f"{level:.4g}: at least {needed_examples(max_nfr, 1 - level)} are needed, even if none "
-            "flips"
+            f"{n} calibration examples{where} can never certify an NFR of {100 * max_nfr:.4g} % "
+            f"with {100 * (1 - level):.4g} % confidence: at least "
+            f"{needed_examples(max_nfr, 1 - level)} are needed, even if none flips"
         )
     return allowed
 
@@ -798,21 +800,22 @@ def _groups(slices, old, new):
 
 # %% ../nbs/decisions.ipynb #969de963
 def choose_price(
-    old,  # Predictions of the model in use, on calibration examples
-    new,  # those of its successor, with logits
+    old: Predictions,  # of the model in use, on calibration examples
+    new: Predictions,  # those of its successor, with logits
     # (N,) in the order of `old`, id -> label, or Predictions; None: those that the predictions
     # carry
-    label,
-    max_nfr,  # the rate not to be exceeded, between 0 and 1
-    confidence=0.95,  # between 0 and 1
-    min_accuracy=None,  # a second claim, with the same confidence for both together
+    label: ArrayLike | Mapping | Predictions | None,
+    max_nfr: float,  # the rate not to be exceeded, between 0 and 1
+    confidence: float = 0.95,  # between 0 and 1
+    min_accuracy: float | None = None,  # a second claim, with the same confidence for both together
     # q: Predictions with logits, a Calibration or a Pool; by default the new model's own
-    posterior=None,
+    posterior: Predictions | Calibration | Pool | None = None,
     # (N,) names in the order of `old`, or the name of a column: the rate holds in each of them
-    slices=None,
-    trained_on=(),  # ids (or Predictions) that are known to have been trained on: refused
-    prices=PRICES,  # the grid on which min_accuracy is tested
-):
+    slices: ArrayLike | None = None,
+    # ids (or Predictions) that are known to have been trained on: refused
+    trained_on: Iterable[str] | Predictions = (),
+    prices: ArrayLike = PRICES,  # the grid on which min_accuracy is tested
+) -> PriceChoice:
     """The smallest price whose true NFR is at most max_nfr, certified.
 
     Raises ValueError for too few examples and bad numbers.
@@ -926,8 +929,8 @@ def _with_accuracy(evidence, without, smallest, claim, min_accuracy, prices):
 
 # %% ../nbs/decisions.ipynb #bcc6d24f
 def halves(
-    ids,  # N texts
-):
+    ids: Iterable[str],  # N texts
+) -> tuple[np.ndarray, np.ndarray]:
     """Two (N,) masks, by hash of the id: the half that fits, and the half that certifies (the
     larger one where N is odd).
     """
@@ -953,15 +956,16 @@ class DialChoice:
 
 
 def choose_dial(
-    old,  # Predictions of the model in use, on calibration examples
-    answers,  # dial value -> Predictions, from the safest (nearest to the old model) to the boldest
+    old: Predictions,  # of the model in use, on calibration examples
+    # dial value -> Predictions, from the safest (nearest to the old model) to the boldest
+    answers: Mapping[Hashable, Predictions],
     # (N,) in the order of `old`, id -> label, or Predictions; None: those that the predictions
     # carry
-    label,
-    max_nfr,  # the rate not to be exceeded, between 0 and 1
-    confidence=0.95,  # between 0 and 1
-    monotone=True,  # whether NFR rises along the order; False: Bonferroni over all values
-):
+    label: ArrayLike | Mapping | Predictions | None,
+    max_nfr: float,  # the rate not to be exceeded, between 0 and 1
+    confidence: float = 0.95,  # between 0 and 1
+    monotone: bool = True,  # whether NFR rises along the order; False: Bonferroni over all values
+) -> DialChoice:
     """The last value that passes an exact binomial test of its NFR.
 
     Raises ValueError for too few examples or bad numbers.

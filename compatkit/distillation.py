@@ -18,10 +18,10 @@ from .training.loop import Treatment, check_old_logits
 
 # %% ../nbs/distillation.ipynb #3673a974
 def old_label(
-    label,  # (N,) new class indices
-    old_classes: tuple | None,  # the new index of each old column; None: the same classes
+    label: torch.Tensor,  # (N,) new class indices
+    old_classes: tuple[int, ...] | None,  # the new index of each old column; None: the same classes
     width: int,  # number of old columns
-):
+) -> torch.Tensor:
     """(N,) old column of each label, −1 where the old model does not know the class."""
     if old_classes is None:
         return label
@@ -33,10 +33,10 @@ def old_label(
 
 # %% ../nbs/distillation.ipynb #0f3c0b7e
 def shared_columns(
-    logits,  # (N, C) of the new model
-    old_logits,  # (N, C_old)
-    old_classes: tuple | None,  # the new index of each old column
-):
+    logits: torch.Tensor,  # (N, C) of the new model
+    old_logits: torch.Tensor,  # (N, C_old)
+    old_classes: tuple[int, ...] | None,  # the new index of each old column
+) -> torch.Tensor:
     """The new model's logits for the old model's classes (N, C_old); ValueError if widths or
     values do not fit.
     """
@@ -52,54 +52,18 @@ def shared_columns(
 
 # %% ../nbs/distillation.ipynb #97d77bbb
 def old_right(
-    old_logits,  # (N, C_old)
-    label,  # (N,) new class indices
-    old_classes: tuple | None = None,  # the new index of each old column; None: the same classes
-):
+    old_logits: torch.Tensor,  # (N, C_old)
+    label: torch.Tensor,  # (N,) new class indices
+    # the new index of each old column; None: the same classes
+    old_classes: tuple[int, ...] | None = None,
+) -> torch.Tensor:
     """(N,) booleans: whether the old model's largest logit is the label's; never for a class
     that it does not know.
     """
     return old_logits.argmax(1) == old_label(label, old_classes, old_logits.shape[1])
 
 # %% ../nbs/distillation.ipynb #a6af1cd1
-class DynamicDistillation(Treatment):
-    """Distil where the old model gives the label more probability (Xie et al. 2021)."""
-
-    needs_old_logits = True
-
-    def __init__(
-        self,
-        weight: float = 1.0,  # λ, at least 0
-        temperature: float = 1.0,  # T, above 0
-        old_classes: tuple
-        | None = None,  # the new index of each old column, where the old model knows fewer classes
-    ):
-        if weight < 0:
-            raise ValueError(f"weight is {weight}; it must be at least 0")
-        if temperature <= 0:
-            raise ValueError(f"temperature is {temperature}; it must be above 0")
-        self.weight, self.temperature = weight, temperature
-        self.old_classes = None if old_classes is None else tuple(old_classes)
-
-    def loss(self, logits, label, old_logits):
-        """Cross-entropy plus λ times the mean selected divergence; a scalar.
-
-        ValueError for old logits that do not fit.
-        """
-        shared = shared_columns(logits, old_logits, self.old_classes).float()
-        old_logits = old_logits.float()
-        right = old_label(label, self.old_classes, shared.shape[1])
-        known, right = right >= 0, right.clamp(min=0)[:, None]
-        with torch.no_grad():
-            better = old_logits.softmax(1).gather(1, right) > shared.softmax(1).gather(1, right)
-            pulled = better[:, 0] & known
-        cooled = (shared / self.temperature).log_softmax(1)
-        target = (old_logits / self.temperature).log_softmax(1)
-        distance = F.kl_div(cooled, target, reduction="none", log_target=True).sum(1)
-        return super().loss(logits, label) + self.weight * (pulled * distance).mean()
-
-# %% ../nbs/distillation.ipynb #263c79df
-def _number(name: str, value, above: bool = False) -> float:
+def _number(name: str, value: float, above: bool = False) -> float:
     """A finite number of at least 0 (or above 0); ValueError names it otherwise."""
     if not (
         isinstance(value, (int, float))
@@ -114,6 +78,48 @@ def _number(name: str, value, above: bool = False) -> float:
     return value
 
 
+def _precise(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The tensors in single precision, or in double where one of them has it."""
+    double = any(one.dtype == torch.float64 for one in tensors)
+    return tuple(one.to(torch.float64 if double else torch.float32) for one in tensors)
+
+
+class DynamicDistillation(Treatment):
+    """Distil where the old model gives the label more probability (Xie et al. 2021)."""
+
+    needs_old_logits = True
+
+    def __init__(
+        self,
+        weight: float = 1.0,  # λ, at least 0
+        temperature: float = 1.0,  # T, above 0
+        # the new index of each old column, where the old model knows fewer classes
+        old_classes: tuple | None = None,
+    ):
+        self.weight = _number("weight", weight)
+        self.temperature = _number("temperature", temperature, above=True)
+        self.old_classes = None if old_classes is None else tuple(old_classes)
+
+    def loss(
+        self, logits: torch.Tensor, label: torch.Tensor, old_logits: torch.Tensor
+    ) -> torch.Tensor:
+        """Cross-entropy plus λ times the mean selected divergence; a scalar.
+
+        ValueError for old logits that do not fit.
+        """
+        shared = shared_columns(logits, old_logits, self.old_classes)
+        shared, old_logits = _precise(shared, old_logits)
+        right = old_label(label, self.old_classes, shared.shape[1])
+        known, right = right >= 0, right.clamp(min=0)[:, None]
+        with torch.no_grad():
+            better = old_logits.softmax(1).gather(1, right) > shared.softmax(1).gather(1, right)
+            pulled = better[:, 0] & known
+        cooled = (shared / self.temperature).log_softmax(1)
+        target = (old_logits / self.temperature).log_softmax(1)
+        distance = F.kl_div(cooled, target, reduction="none", log_target=True).sum(1)
+        return super().loss(logits, label) + self.weight * (pulled * distance).mean()
+
+# %% ../nbs/distillation.ipynb #263c79df
 class _FilteredDistance(Treatment):
     """Cross-entropy plus λ times the mean over the batch of filter × distance, example by
     example (PCT, equation 5).
@@ -135,19 +141,18 @@ class _FilteredDistance(Treatment):
         """
         raise NotImplementedError
 
-    def loss(self, logits, label, old_logits):
+    def loss(
+        self, logits: torch.Tensor, label: torch.Tensor, old_logits: torch.Tensor
+    ) -> torch.Tensor:
         """Cross-entropy plus λ · mean(F · D); a scalar.
 
         ValueError for old logits that do not fit.
         """
         with torch.autocast(logits.device.type, enabled=False):
-            shared, old_logits = (
-                shared_columns(logits, old_logits, self.old_classes).float(),
-                old_logits.float(),
-            )
-            pull = self.filters(old_right(old_logits, label, self.old_classes)) * self.distances(
-                logits.float(), label, shared, old_logits
-            )
+            shared = shared_columns(logits, old_logits, self.old_classes)
+            whole, shared, old_logits = _precise(logits, shared, old_logits)
+            right = old_right(old_logits, label, self.old_classes)
+            pull = self.filters(right) * self.distances(whole, label, shared, old_logits)
             return super().loss(logits, label) + self.weight * pull.mean()
 
 # %% ../nbs/distillation.ipynb #760b3e44
@@ -159,16 +164,22 @@ class NaiveReweighting(_FilteredDistance):
     def __init__(
         self,
         weight: float = 1.0,  # λ, at least 0
-        old_classes: tuple
-        | None = None,  # the new index of each old column, where the old model knows fewer classes
+        # the new index of each old column, where the old model knows fewer classes
+        old_classes: tuple | None = None,
     ):
         super().__init__(weight, old_classes)
 
-    def filters(self, right):
+    def filters(self, right: torch.Tensor) -> torch.Tensor:
         """1 where the old model is right, else 0."""
         return right.float()
 
-    def distances(self, logits, label, shared, old_logits):
+    def distances(
+        self,
+        logits: torch.Tensor,
+        label: torch.Tensor,
+        shared: torch.Tensor,
+        old_logits: torch.Tensor,
+    ) -> torch.Tensor:
         """Cross-entropy of each example."""
         return F.cross_entropy(logits, label, reduction="none")
 
@@ -189,8 +200,8 @@ class FocalDistillation(_FilteredDistance):
         temperature: float = 100.0,  # τ, above 0, of "kl"
         weight: float = 1.0,  # λ, at least 0
         over_classes: str = "sum",  # of "logits": PCT's equation 9, or "mean": C times smaller
-        old_classes: tuple
-        | None = None,  # the new index of each old column, where the old model knows fewer classes
+        # the new index of each old column, where the old model knows fewer classes
+        old_classes: tuple | None = None,
     ):
         for name, value, valid in (
             ("distance", distance, DISTANCES),
@@ -203,11 +214,17 @@ class FocalDistillation(_FilteredDistance):
         self.alpha, self.beta = _number("alpha", alpha), _number("beta", beta)
         self.temperature = _number("temperature", temperature, above=True)
 
-    def filters(self, right):
+    def filters(self, right: torch.Tensor) -> torch.Tensor:
         """α + β where the old model is right, else α."""
         return self.alpha + self.beta * right.float()
 
-    def distances(self, logits, label, shared, old_logits):
+    def distances(
+        self,
+        logits: torch.Tensor,
+        label: torch.Tensor,
+        shared: torch.Tensor,
+        old_logits: torch.Tensor,
+    ) -> torch.Tensor:
         """FD-LM's or FD-KL's, over the old model's classes."""
         if self.distance == "kl":
             return divergence(shared, old_logits, self.temperature)
@@ -217,10 +234,10 @@ class FocalDistillation(_FilteredDistance):
 
 # %% ../nbs/distillation.ipynb #bf5cee08
 def divergence(
-    logits,  # (N, C) of the new model
-    old_logits,  # (N, C)
+    logits: torch.Tensor,  # (N, C) of the new model
+    old_logits: torch.Tensor,  # (N, C)
     temperature: float,  # τ
-):
+) -> torch.Tensor:
     """(N,): τ² · KL(p_o ‖ p_n) at temperature τ."""
     cooled, target = (
         (logits / temperature).log_softmax(1),
@@ -230,9 +247,9 @@ def divergence(
 
 
 def logit_distance(
-    logits,  # (N, C) of the new model
-    old_logits,  # (N, C)
-):
+    logits: torch.Tensor,  # (N, C) of the new model
+    old_logits: torch.Tensor,  # (N, C)
+) -> torch.Tensor:
     """(N,): half the squared Euclidean distance."""
     return (logits - old_logits).square().sum(1) / 2
 
@@ -245,11 +262,10 @@ class LogitDifferenceInhibition(_FilteredDistance):
     def __init__(
         self,
         weight: float = 1.0,  # λ, at least 0
-        top: int
-        | None = None,  # k, at least 1: how many of the reference's highest classes; None: all
-        old_classes: tuple
+        # k, at least 1: how many of the reference's highest classes; None: all
+        top: int | None = None,
         # the new index of each column of the reference, where it knows fewer classes
-        | None = None,
+        old_classes: tuple | None = None,
     ):
         super().__init__(weight, old_classes)
         if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 1):
@@ -258,7 +274,13 @@ class LogitDifferenceInhibition(_FilteredDistance):
             )
         self.top = top
 
-    def distances(self, logits, label, shared, old_logits):
+    def distances(
+        self,
+        logits: torch.Tensor,
+        label: torch.Tensor,
+        shared: torch.Tensor,
+        old_logits: torch.Tensor,
+    ) -> torch.Tensor:
         """Half the squared difference on the chosen classes.
 
         ValueError if there are fewer than k.

@@ -9,8 +9,10 @@ __all__ = ['MemberWindows', 'SPACES', 'UNCERTAINTIES', 'MixingCurve', 'WeightCho
 
 # %% ../nbs/ensembles.ipynb #b3627e93
 from collections import namedtuple
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .metrics import FlipCounts, lowest_nfr, on_par, over_seeds
 from .predictions import Predictions, align, log_softmax, mean_logits, softmax
@@ -67,8 +69,8 @@ def _as_columns(
 
 
 def majority_vote(
-    members,  # Predictions of the voters on the same examples
-):
+    members: Iterable[Predictions],  # of the voters on the same examples
+) -> Predictions:
     """The answer that most members give.
 
     Ties: summed probability; without logits the lowest class.
@@ -97,10 +99,10 @@ MemberWindows.__doc__ = (
 
 
 def member_windows(
-    count,  # members there are
-    size,  # voters in each vote
-    repeats,  # votes wanted
-):
+    count: int,  # members there are
+    size: int,  # voters in each vote
+    repeats: int,  # votes wanted
+) -> MemberWindows:
     """Which members each repeated vote asks, how many two neighbours share, and a sentence.
 
     Raises ValueError for too few members.
@@ -126,8 +128,8 @@ def member_windows(
 
 # %% ../nbs/ensembles.ipynb #f17ec74c
 def average_logits(
-    members,  # Predictions with logits on the same examples
-):
+    members: Iterable[Predictions],  # with logits on the same examples
+) -> Predictions:
     """The mean of the members' logits over the union of their classes."""
     return mean_logits(_joined(members))
 
@@ -143,9 +145,9 @@ def _known_space(space):
 
 
 def most_central(
-    members,  # Predictions with logits on the same examples
-    space="probability",  # or "logit", where members of another scale lie far out
-):
+    members: Iterable[Predictions],  # with logits on the same examples
+    space: str = "probability",  # or "logit", where members of another scale lie far out
+) -> int:
     """Index of the member that lies nearest to all the others (Xie et al. 2021); the first on a
     tie.
     """
@@ -162,9 +164,9 @@ UNCERTAINTIES = ("entropy", "disagreement")
 
 
 def uncertainty(
-    members,  # Predictions with logits on the same examples
-    measure="entropy",  # of the averaged probabilities; or "disagreement", its second part
-):
+    members: Iterable[Predictions],  # with logits on the same examples
+    measure: str = "entropy",  # of the averaged probabilities; or "disagreement", its second part
+) -> np.ndarray:
     """(N,) in nats, in the first member's order, from 0 to log C.
 
     Raises ValueError for another measure or members without logits.
@@ -220,11 +222,11 @@ def _ready(old, new, space):
 
 
 def mix(
-    old,  # Predictions with logits of the model in use
-    new,  # those of its successor on the same examples
-    weight,  # of the NEW model: a number in [0, 1], or (N,) in the order of `old`
-    space="probability",  # or "logit"
-):
+    old: Predictions,  # with logits of the model in use
+    new: Predictions,  # those of its successor on the same examples
+    weight: ArrayLike,  # of the NEW model: a number in [0, 1], or (N,) in the order of `old`
+    space: str = "probability",  # or "logit"
+) -> Predictions:
     """The weighted average of two models' probabilities or logits; its logits are float64.
 
     Raises ValueError for a bad weight or space.
@@ -242,11 +244,11 @@ MixingCurve.__doc__ = (
 
 
 def mixing_curve(
-    old,  # Predictions with logits and labels
-    new,  # the same examples
-    weights=np.linspace(0, 1, 21),  # of the NEW model
-    space="probability",  # or "logit"
-):
+    old: Predictions,  # with logits and labels
+    new: Predictions,  # the same examples
+    weights: ArrayLike = np.linspace(0, 1, 21),  # of the NEW model
+    space: str = "probability",  # or "logit"
+) -> MixingCurve:
     """Accuracy, NFR, PFR and share answered as the old model for each weight: a named tuple of
     arrays.
     """
@@ -273,12 +275,15 @@ WeightChoice.__doc__ = (
 
 
 def choose_weight(
-    old,  # Predictions of the old models on the selection split, one per seed (or a single one)
-    new,  # of the new models, paired with the old ones by place in the list
-    untreated=None,  # the models to be on a par with; by default `new`
-    weights=(0.5, 0.6, 0.7, 0.8, 0.9),  # of the NEW model
-    space="probability",  # or "logit"
-):
+    # of the old models on the selection split, one per seed (or a single one)
+    old: Predictions | Sequence[Predictions],
+    # of the new models, paired with the old ones by place in the list
+    new: Predictions | Sequence[Predictions],
+    # the models to be on a par with; by default `new`
+    untreated: Predictions | Sequence[Predictions] | None = None,
+    weights: ArrayLike = (0.5, 0.6, 0.7, 0.8, 0.9),  # of the NEW model
+    space: str = "probability",  # or "logit"
+) -> WeightChoice:
     """The weight with the lowest NFR whose accuracy is on a par; None if none is.
 
     Raises ValueError for lists of unequal length.
@@ -313,10 +318,10 @@ SizeCurve.__doc__ = (
 
 
 def size_curve(
-    olds,  # Predictions with logits and labels of the old models
-    news,  # of the new models on the same examples
-    sizes,  # members of an ensemble, each at least 1
-):
+    olds: Sequence[Predictions],  # with logits and labels of the old models
+    news: Sequence[Predictions],  # of the new models on the same examples
+    sizes: Sequence[int],  # members of an ensemble, each at least 1
+) -> SizeCurve:
     """For each size the measures between averages of old and of new members: (mean, standard
     deviation) over groups. ValueError for too few members.
     """

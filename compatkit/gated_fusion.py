@@ -44,7 +44,7 @@ class Gate(nn.Sequential):
             nn.Linear(hidden, 1),
         )
 
-    def forward(self, embedding):
+    def forward(self, embedding: torch.Tensor) -> torch.Tensor:
         """Weights (N,) in float32, also under autocast."""
         return super().forward(embedding)[:, 0].float().sigmoid()
 
@@ -60,7 +60,7 @@ class GatedFusionConfig(PreTrainedConfig):
         old_temperature: float = 1.0,
         gate_hidden: int = 64,
         gate_dropout: float = 0.1,
-        **options,
+        **options: object,
     ):
         if new:  # where the new model lay on this machine is no part of it
             new = {name: value for name, value in new.items() if name != "_name_or_path"}
@@ -90,11 +90,11 @@ class GatedFusionOutput(ModelOutput):
 
 # %% ../nbs/gated_fusion.ipynb #046f3565
 def fuse(
-    old_logits,  # (N, C)
-    new_logits,  # (N, C)
-    gate,  # (N,): the weight of the new model
+    old_logits: torch.Tensor,  # (N, C)
+    new_logits: torch.Tensor,  # (N, C)
+    gate: torch.Tensor,  # (N,): the weight of the new model
     temperature: float,  # T, divides the old logits
-):
+) -> torch.Tensor:
     """(1 − gate)·old/T + gate·new: equation 3 of Gated Fusion."""
     return (1 - gate[:, None]) * old_logits / temperature + gate[:, None] * new_logits
 
@@ -126,7 +126,8 @@ class GatedFusion(PreTrainedModel):
     @classmethod
     def from_model(
         cls,
-        new,  # a classifier of transformers: wrapped, not copied; training the fusion trains it
+        # a classifier of transformers: wrapped, not copied; training the fusion trains it
+        new: PreTrainedModel,
         temperature: float = 1.0,  # T, above 0
         gate_hidden: int = 64,
         gate_dropout: float = 0.1,
@@ -145,7 +146,12 @@ class GatedFusion(PreTrainedModel):
     def _init_weights(self, module):
         """The gate begins as torch's own layers do; the new model's weights are its own."""
 
-    def forward(self, old_logits=None, labels=None, **inputs):
+    def forward(
+        self,
+        old_logits: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **inputs: torch.Tensor,
+    ) -> GatedFusionOutput:
         """Fuse. `old_logits` (N, C) or None; inputs are the new model's.
 
         ValueError for old logits that do not fit.
@@ -168,7 +174,9 @@ class GatedFusion(PreTrainedModel):
         return GatedFusionOutput(loss, logits, gate, new_logits, embedding)
 
     @classmethod
-    def from_pretrained(cls, folder, *arguments, **options):
+    def from_pretrained(
+        cls, folder: str | Path, *arguments: object, **options: object
+    ) -> "GatedFusion | tuple[GatedFusion, dict]":
         """Load as any transformers model.
 
         ValueError names weights that are missing, unknown or of another width.
@@ -212,7 +220,7 @@ class LearnGate(Treatment):
             raise ValueError(f"drop_gate is {drop_gate}; it is a share between 0 and 1")
         self.drop_gate, self.temperature, self.seed = drop_gate, temperature, seed
 
-    def prepare(self, model):
+    def prepare(self, model: PreTrainedModel) -> GatedFusion:
         """The model inside a GatedFusion whose gate starts from the treatment's seed."""
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
@@ -222,7 +230,9 @@ class LearnGate(Treatment):
         """Whether this step forgets the old model."""
         return bool(np.random.default_rng([self.seed, step]).random() < self.drop_gate)
 
-    def forward(self, model, inputs: dict, old_logits, step: int):
+    def forward(
+        self, model: nn.Module, inputs: dict, old_logits: torch.Tensor | None, step: int
+    ) -> torch.Tensor:
         """Fused logits, or the new model's alone where the coin says so."""
         return model(**inputs, old_logits=None if self.drops(step) else old_logits).logits
 
@@ -246,9 +256,9 @@ class OldLogitsCache:
 
     def add(
         self,
-        keys: list,  # N texts, SHA-256 in hexadecimal
-        embeddings,  # (N, H)
-        logits,  # (N, C), finite
+        keys: list[str],  # N texts, SHA-256 in hexadecimal
+        embeddings: torch.Tensor,  # (N, H)
+        logits: torch.Tensor,  # (N, C), finite
     ) -> None:
         """Keep old logits.
 
@@ -286,9 +296,9 @@ class OldLogitsCache:
 
     def lookup(
         self,
-        keys: list,  # N texts
-        embeddings,  # (N, H)
-    ) -> tuple:
+        keys: list[str],  # N texts
+        embeddings: torch.Tensor,  # (N, H)
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """(logits (N, C), exact (N,) bool): an example's own kept logits, or its nearest
         neighbour's. ValueError if empty.
         """
@@ -322,7 +332,7 @@ class OldLogitsCache:
             row[better] = start + nearness[better].argmax(1)
         return row
 
-    def save_pretrained(self, folder) -> None:
+    def save_pretrained(self, folder: str | Path) -> None:
         """Write old_logits_cache.safetensors into a folder, beside the model's files."""
         from safetensors.torch import save_file
 
@@ -337,7 +347,7 @@ class OldLogitsCache:
         save_file(content, str(Path(folder) / "old_logits_cache.safetensors"))
 
     @classmethod
-    def from_pretrained(cls, folder) -> "OldLogitsCache":
+    def from_pretrained(cls, folder: str | Path) -> "OldLogitsCache":
         """Read a cache that save_pretrained wrote. FileNotFoundError if the folder has none."""
         from safetensors.torch import load_file
 

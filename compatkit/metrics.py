@@ -10,7 +10,7 @@ __all__ = ['MEASURES', 'MCNEMAR', 'SCORE_MEASURES', 'MODEL_MEASURES', 'SmoothFli
 
 # %% ../nbs/metrics.ipynb #798acf18
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from html import escape
 from math import floor, isnan, log10, nan, sqrt
@@ -18,8 +18,9 @@ from operator import index
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from .predictions import align, log_softmax
+from .predictions import Predictions, align, log_softmax
 from .support.binomial import share_for
 from .support.paired import gain_interval, mcnemar
 
@@ -177,7 +178,9 @@ class FlipCounts(_Groups):
                 )
 
     @classmethod
-    def of(cls, label, old, new):
+    def of(
+        cls, label: Iterable[Hashable], old: Iterable[Hashable], new: Iterable[Hashable]
+    ) -> "FlipCounts":
         """Counts answers given in the same order.
 
         Raises ValueError for empty, unequal, missing or mixed answers.
@@ -185,7 +188,7 @@ class FlipCounts(_Groups):
         return cls(*_five_counts(*_same_examples(label=label, old=old, new=new)))
 
     @classmethod
-    def between(cls, old, new):
+    def between(cls, old: Predictions, new: Predictions) -> "FlipCounts":
         """Counts two Predictions, joined by id. Raises ValueError as `align` does."""
         old, new = align(old, new)
         return cls.of(old.require("label"), old.require("prediction"), new.require("prediction"))
@@ -212,15 +215,15 @@ class FlipCounts(_Groups):
     def __dir__(self):
         return [*super().__dir__(), *MEASURES]
 
-    def mcnemar(self):
+    def mcnemar(self) -> float:
         """Exact two-sided p: could the flips in both directions come from a fair coin?"""
         return mcnemar(self.negative, self.positive)
 
     def interval(
         self,
-        name,  # a measure, for instance "nfr"
-        level=0.95,  # between 0 and 1
-    ):
+        name: str,  # a measure, for instance "nfr"
+        level: float = 0.95,  # between 0 and 1
+    ) -> tuple[float, float]:
         """Lower and upper end: Clopper-Pearson of a share, bootstrap of a ratio; nan where the
         measure is. Raises ValueError for a wrong name.
         """
@@ -394,15 +397,15 @@ SCORE_MEASURES = {
         ),
         _scored(
             "nfr",
-            "Scores that fell (NFR)",
-            "Share of the examples whose score is lower than before.",
+            "Scores that fell",
+            "Share of the examples whose score is lower than before: the NFR of scores.",
             _MOVED,
             tone="negative",
         ),
         _scored(
             "pfr",
-            "Scores that rose (PFR)",
-            "Share of the examples whose score is higher than before.",
+            "Scores that rose",
+            "Share of the examples whose score is higher than before: the PFR of scores.",
             _MOVED,
             tone="positive",
         ),
@@ -477,10 +480,10 @@ MODEL_MEASURES = {
 
 # %% ../nbs/metrics.ipynb #1ffa29b8
 def clopper_pearson(
-    part,  # hits, 0 to whole
-    whole,  # trials
-    level=0.95,  # between 0 and 1
-):
+    part: int,  # hits, 0 to whole
+    whole: int,  # trials
+    level: float = 0.95,  # between 0 and 1
+) -> tuple[float, float]:
     """Lower and upper end of the exact binomial interval; (0, 1) without trials."""
     if not 0 < level < 1:
         raise ValueError(f"the level must lie between 0 and 1, not {level}: write .95 for 95 %")
@@ -567,9 +570,9 @@ SmoothFlips.__doc__ = (
 
 
 def smooth_flips(
-    old_score,  # (N,) similarities of the old model's texts
-    new_score,  # (N,) those of the new model, in the same order
-):
+    old_score: Iterable[float],  # (N,) similarities of the old model's texts
+    new_score: Iterable[float],  # (N,) those of the new model, in the same order
+) -> SmoothFlips:
     """Shares of improved and worsened texts and the mean size of each (MUSCLE 3.2).
 
     Raises ValueError for nan or unequal lengths.
@@ -595,11 +598,11 @@ def _flip_masks(label, old, untreated, treated):
 
 
 def fix_rate(
-    label,  # (N,) right answers
-    old,  # (N,) answers of the old model
-    untreated,  # (N,) answers of the plainly upgraded model
-    treated,  # (N,) answers of the model with the method under test
-):
+    label: Iterable[Hashable],  # (N,) right answers
+    old: Iterable[Hashable],  # (N,) answers of the old model
+    untreated: Iterable[Hashable],  # (N,) answers of the plainly upgraded model
+    treated: Iterable[Hashable],  # (N,) answers of the model with the method under test
+) -> float:
     """Share of the untreated upgrade's negative flips that the treatment mends; nan without
     flips (gated fusion 5.5).
     """
@@ -607,7 +610,12 @@ def fix_rate(
     return float((before & ~after).sum() / before.sum()) if before.any() else nan
 
 
-def new_fault_rate(label, old, untreated, treated):
+def new_fault_rate(
+    label: Iterable[Hashable],
+    old: Iterable[Hashable],
+    untreated: Iterable[Hashable],
+    treated: Iterable[Hashable],
+) -> float:
     """Negative flips that only the treated model makes, divided by the untreated upgrade's
     flips; nan without those.
     """
@@ -616,9 +624,9 @@ def new_fault_rate(label, old, untreated, treated):
 
 
 def agreement(
-    first,  # (N,) answers
-    second,  # (N,) answers in the same order
-):
+    first: Iterable[Hashable],  # (N,) answers
+    second: Iterable[Hashable],  # (N,) answers in the same order
+) -> float:
     """Share of examples with the same answer, for instance how much is answered as the old
     model.
     """
@@ -627,9 +635,9 @@ def agreement(
 
 # %% ../nbs/metrics.ipynb #ec27c65a
 def fit_temperature(
-    logits,  # (N, C) finite
-    label,  # (N,) indices of the right classes
-):
+    logits: ArrayLike,  # (N, C) finite
+    label: Iterable[int],  # (N,) indices of the right classes
+) -> float:
     """The T in [.01, 100] for which softmax(logits / T) explains the labels best.
 
     Raises ValueError for bad logits or labels.
@@ -637,15 +645,25 @@ def fit_temperature(
     from scipy.optimize import minimize_scalar
 
     logits, label = np.asarray(logits, dtype=np.float64), _answers(label, "label")
+    _check_logits(logits, label)
+    rows = np.arange(len(label))
+
+    def loss(power):
+        return -log_softmax(logits * np.exp(-power))[rows, label].mean()
+
+    how = {"bounds": np.log([0.01, 100.0]), "method": "bounded", "options": {"xatol": 1e-6}}
+    return float(np.exp(minimize_scalar(loss, **how).x))
+
+
+def _check_logits(logits: np.ndarray, label: np.ndarray) -> None:
+    """Raises ValueError unless logits are (N, C) and finite, and labels (N,) columns of them."""
     if logits.ndim != 2 or len(logits) != len(label) or logits.size == 0:
         raise ValueError(
             f"logits of shape {logits.shape} do not fit {len(label)} labels: they must be (N, C)"
         )
-    if not np.isfinite(logits).all():
-        raise ValueError(
-            "logits are not finite in rows "
-            f"{np.flatnonzero(~np.isfinite(logits).all(axis=1))[:3].tolist()}"
-        )
+    finite = np.isfinite(logits).all(axis=1)
+    if not finite.all():
+        raise ValueError(f"logits are not finite in rows {np.flatnonzero(~finite)[:3].tolist()}")
     if label.dtype.kind not in "iub":
         raise ValueError(f"labels must be class indices, not {label[:1].tolist()[0]!r}")
     outside = (label < 0) | (label >= logits.shape[1])
@@ -653,18 +671,6 @@ def fit_temperature(
         raise ValueError(
             f"labels {label[outside][:3].tolist()} lie outside the {logits.shape[1]} classes"
         )
-    rows = np.arange(len(label))
-
-    def loss(power):
-        return -log_softmax(logits * np.exp(-power))[rows, label].mean()
-
-    return float(
-        np.exp(
-            minimize_scalar(
-                loss, bounds=np.log([0.01, 100.0]), method="bounded", options={"xatol": 1e-6}
-            ).x
-        )
-    )
 
 # %% ../nbs/metrics.ipynb #b11d4494
 class Sureness(NamedTuple):
@@ -725,8 +731,8 @@ OverSeeds.__doc__ = "Mean and standard deviation (divisor n - 1; nan for one see
 
 
 def over_seeds(
-    values,  # one number per seed
-):
+    values: Iterable[float],  # one number per seed
+) -> OverSeeds:
     """Mean, standard deviation (divisor n - 1; nan for one seed) and number of seeds.
 
     Raises ValueError for none.
@@ -740,16 +746,16 @@ def over_seeds(
 
 
 def standard_error(
-    accuracy,  # between 0 and 1
-    n,  # examples it was measured on
-):
+    accuracy: float,  # between 0 and 1
+    n: int,  # examples it was measured on
+) -> float:
     """Binomial standard error of an accuracy."""
     if not (0 <= accuracy <= 1 and n > 0):
         raise ValueError(f"accuracy must lie in [0, 1] and n above 0, not {accuracy} and {n}")
     return sqrt(accuracy * (1 - accuracy) / n)
 
 
-def on_par(accuracy, reference, n):
+def on_par(accuracy: float, reference: float, n: int) -> bool:
     """Whether accuracy is at most one standard error (of the reference, on n examples) below the
     reference.
     """
@@ -757,11 +763,11 @@ def on_par(accuracy, reference, n):
 
 
 def lowest_nfr(
-    accuracy,  # one per candidate, on the selection split
-    nfr,  # one per candidate, there too
-    reference,  # the untreated model's accuracy there
-    n,  # examples of the selection split
-):
+    accuracy: Sequence[float] | np.ndarray,  # one per candidate, on the selection split
+    nfr: Sequence[float] | np.ndarray,  # one per candidate, there too
+    reference: float,  # the untreated model's accuracy there
+    n: int,  # examples of the selection split
+) -> int | None:
     """Index of the candidate with the lowest NFR among those on a par; ties: the more accurate,
     then the later. None if none is.
     """
@@ -770,9 +776,9 @@ def lowest_nfr(
 
 
 def competent(
-    correct,  # (N,) booleans
-    label,  # (N,) right answers
-):
+    correct: ArrayLike,  # (N,) booleans
+    label: Iterable[Hashable],  # (N,) right answers
+) -> bool:
     """Whether the lower end of accuracy's 95 % interval lies above the share of the most
     frequent label.
     """
@@ -795,12 +801,12 @@ PairedDifference.__doc__ = (
 def paired_difference(
     # (S, N) or (N,) per seed and example: booleans, right or not; or floats, the scores of
     # generated texts
-    treated,
-    untreated,  # the same shape, same seeds and examples
-    level=0.95,  # of the interval
-    repeats=10_000,  # bootstrap draws
-    seed=0,  # of the draws
-):
+    treated: ArrayLike,
+    untreated: ArrayLike,  # the same shape, same seeds and examples
+    level: float = 0.95,  # of the interval
+    repeats: int = 10_000,  # bootstrap draws
+    seed: int = 0,  # of the draws
+) -> PairedDifference:
     """Mean of treated minus untreated with its bootstrap interval over seeds and examples.
 
     Raises ValueError for unequal shapes and nan.

@@ -8,11 +8,12 @@ __all__ = ['MASKS', 'compatibility_loss', 'compatibility_loss_from_hidden', 'Spa
 
 # %% ../nbs/muscle.ipynb #86df1846
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../nbs/muscle.ipynb #6c29ff76
 import numpy as np
 import torch
+from torch import nn
 
 # %% ../nbs/muscle.ipynb #8611c6ff
 from compatkit.language.adapters import (
@@ -41,6 +42,13 @@ from compatkit.language.token_alignment import (
     row_offsets,
     shared_vocabulary,
 )
+
+# %% ../nbs/muscle.ipynb #a9d20d81
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedTokenizerBase
+
+    from compatkit.language.models import TokenRows
 
 # %% ../nbs/muscle.ipynb #5be12bf1
 _TINY = 1e-30
@@ -245,11 +253,11 @@ def _through_head(slopes: list, slope, source: HiddenStates, positions) -> None:
 
 # %% ../nbs/muscle.ipynb #e238d236
 def compatibility_loss(
-    logits,  # (B, T, V): the student's, unshifted
+    logits: torch.Tensor,  # (B, T, V): the student's, unshifted
     # (B, T, V): of the new model with its task adapter; no gradient flows into teachers
-    new_logits,
-    old_logits,  # (B, T, V): of the old model with its task adapter
-    labels,  # (B, T), -100: not learnt from
+    new_logits: torch.Tensor,
+    old_logits: torch.Tensor,  # (B, T, V): of the old model with its task adapter
+    labels: torch.Tensor,  # (B, T), -100: not learnt from
     mask: str = "wrong",  # which tokens are aligned to the old model: one of MASKS
     temperature: float = 2.0,  # of the divergence, above 0
     cross_entropy: float = 0.0,  # c: the share of cross-entropy, between 0 and 1
@@ -264,10 +272,13 @@ def compatibility_loss(
 
 
 def compatibility_loss_from_hidden(
-    student,  # HiddenStates: its states (B, T, H) and head; or logits (B, T, V)
-    new,  # the new teacher's TopTokens at the N learnt tokens, or HiddenStates, or logits
-    old,  # the old teacher's, likewise; or SpanTargets, where it has another tokenizer
-    labels,  # (B, T), -100: not learnt from
+    # HiddenStates: its states (B, T, H) and head; or logits (B, T, V)
+    student: HiddenStates | torch.Tensor,
+    # the new teacher's TopTokens at the N learnt tokens, or HiddenStates, or logits
+    new: TopTokens | HiddenStates | torch.Tensor,
+    # the old teacher's, likewise; or SpanTargets, where it has another tokenizer
+    old: "TopTokens | HiddenStates | SpanTargets | torch.Tensor",
+    labels: torch.Tensor,  # (B, T), -100: not learnt from
     mask: str = "wrong",
     temperature: float = 2.0,
     cross_entropy: float = 0.0,
@@ -426,11 +437,11 @@ class AlignedDistributions:
     def __init__(
         self,
         kept: KeptDistributions,  # over all tokens of old_rows
-        old_rows,  # token rows of the old tokenizer
-        new_rows,  # of the new one: the same texts in the same order
+        old_rows: "TokenRows",  # token rows of the old tokenizer
+        new_rows: "TokenRows",  # of the new one: the same texts in the same order
         texts: Sequence[str],  # the texts themselves
-        old_tokenizer,
-        new_tokenizer,
+        old_tokenizer: "PreTrainedTokenizerBase",
+        new_tokenizer: "PreTrainedTokenizerBase",
     ):
         """ValueError if rows and texts do not belong together, or the distributions are not of
         all of the old rows' tokens.
@@ -483,34 +494,14 @@ class AlignedDistributions:
 
     def _example(self, row: int) -> SpanTargets:
         """The targets of one example."""
-        top, (unit, single, old), learnt = (
-            self.kept.of([row]),
-            self.alignments[row],
-            self._learnt[row],
-        )
-        unit = unit[1:]
-        whole = np.ones(len(old), dtype=bool)
-        whole[unit[~learnt & (unit >= 0)]] = (
-            False  # a unit is matched if all of its tokens are learnt
-        )
-        number = np.where(whole, np.cumsum(whole) - 1, -1)
-        unit = np.where(unit >= 0, number[unit], -1)[learnt] if len(old) else unit[learnt]
-        single, old = (
-            torch.from_numpy(single[whole]),
-            torch.from_numpy(old[whole]) - 1,
-        )  # token t is predicted at t - 1
+        top, (unit, single, old) = self.kept.of([row]), self._matched(row)
 
-        def summed(values):
-            return torch.cat([torch.zeros(1, dtype=torch.double), values.double().cumsum(0)])
-
-        likelihood, right = (
-            summed(top.label_log_likelihood),
-            summed(top.token[:, 0] == torch.from_numpy(self._old[row][1:])),
-        )
-
-        def between(sums):
+        def over_units(values):
+            """The sum of the old tokens' values over each unit."""
+            sums = torch.cat([torch.zeros(1, dtype=torch.double), values.double().cumsum(0)])
             return sums[old[:, 1]] - sums[old[:, 0]]
 
+        right = top.token[:, 0] == torch.from_numpy(self._old[row][1:])
         first = torch.zeros(len(unit), dtype=torch.long)
         first[unit >= 0] = old[unit[unit >= 0], 0]
         told = _in_other_words(
@@ -519,11 +510,24 @@ class AlignedDistributions:
         )
         return SpanTargets(
             told,
-            torch.from_numpy(unit),
+            unit,
             single,
-            between(likelihood).float(),
-            between(right) == old[:, 1] - old[:, 0],
+            over_units(top.label_log_likelihood).float(),
+            over_units(right) == old[:, 1] - old[:, 0],
         )
+
+    def _matched(self, row: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The units of an example all of whose tokens are learnt: to which each learnt token
+        belongs (-1: none), which of them are single tokens, and where their old tokens lie.
+        """
+        (unit, single, old), learnt = self.alignments[row], self._learnt[row]
+        unit = unit[1:]
+        whole = np.ones(len(old), dtype=bool)
+        whole[unit[~learnt & (unit >= 0)]] = False
+        number = np.where(whole, np.cumsum(whole) - 1, -1)
+        unit = np.where(unit >= 0, number[unit], -1)[learnt] if len(old) else unit[learnt]
+        predicted_at = old[whole] - 1  # token t is predicted at t - 1
+        return tuple(map(torch.from_numpy, (unit, single[whole], predicted_at)))
 
 
 def _in_other_words(top: TopTokens, vocabulary) -> TopTokens:
@@ -545,9 +549,9 @@ class Compatibility(Objective):
         self,
         # KeptDistributions or AlignedDistributions over all rows; or the old model itself, asked at
         # every step
-        old,
-        new: KeptDistributions
-        | str = "task",  # kept over all rows; or the name of the task adapter, asked at every step
+        old: KeptDistributions | AlignedDistributions | nn.Module,
+        # kept over all rows; or the name of the task adapter, asked at every step
+        new: KeptDistributions | str = "task",
         mask: str = "wrong",
         temperature: float = 2.0,
         cross_entropy: float = 0.0,
@@ -570,7 +574,7 @@ class Compatibility(Objective):
             if hasattr(source, "of")
         }
 
-    def loss(self, model, inputs: dict):
+    def loss(self, model: nn.Module, inputs: dict) -> torch.Tensor:
         """The compatibility loss of one batch."""
         inner = getattr(model, "module", model)
         with torch.no_grad():
@@ -625,17 +629,17 @@ def _from_dictionary(value: dict):
 
 # %% ../nbs/muscle.ipynb #34559310
 def train_compatibility_adapter(
-    model,  # a PeftModel: the new base with its task adapter
-    rows,  # token rows, those that the task adapters were trained on
+    model: "PeftModel",  # a PeftModel: the new base with its task adapter
+    rows: "TokenRows",  # token rows, those that the task adapters were trained on
     recipe: AdapterRecipe,  # the task adapters' own, as in the paper
     objective: Compatibility,
     *,
     task: str = "task",  # the task adapter's name
     name: str = "compatibility",  # the new adapter's
     share: float = 0.2,  # of the rows: validation, which chooses the epoch
-    parts: tuple
-    | None = None,  # (training part, validation part) of the rows; None: cut by `share`
-    **options,  # seed, folder, progress and further arguments of adapters.train_adapter
+    # (training part, validation part) of the rows; None: cut by `share`
+    parts: tuple | None = None,
+    **options: object,  # seed, folder, progress and further arguments of adapters.train_adapter
 ) -> Trained:
     """Add the compatibility adapter, a copy of the task adapter, and train it; it is the active
     one afterwards. ValueError for teachers that do not fit.

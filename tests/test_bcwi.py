@@ -185,24 +185,24 @@ def test_over_seeds_the_largest_alpha_within_the_targets_interval():
         0.82 + 0.82 - low
     )
     curves = [curve_of([0.83, 0.82, 0.80, 0.76, 0.9]), curve_of([0.83, 0.83, 0.76, 0.78, 0.9])]
-    choice = choose_alpha(curves, targets)
+    choice = choose_alpha(curves, targets, fewest=2)
     assert (
         choice == Choice(0.5, True, choice.words, (0.5, 0.75), low) and "0.5, 0.75" in choice.words
     )
     assert (
-        choose_alpha(curves, [answers(np.r_[np.zeros(82), np.ones(18)])] * 2).alpha == 0.25
+        choose_alpha(curves, [answers(np.r_[np.zeros(82), np.ones(18)])] * 5).alpha == 0.25
     )  # no spread: the mean itself
 
 
 def test_alpha_one_is_never_chosen_and_none_says_so():
-    choice = choose_alpha([curve_of([0.5, 0.5, 0.5, 0.5, 0.9])] * 2, [0.8, 0.8])
+    choice = choose_alpha([curve_of([0.5, 0.5, 0.5, 0.5, 0.9])] * 2, [0.8] * 5)
     assert (
         choice.alpha == 0
         and not choice.qualified
         and "no α below 1" in choice.words
         and all(map(math.isnan, choice.each))
     )
-    assert choose_alpha([curve_of([0.9] * 5)] * 2, [0.1, 0.1]).alpha == 0.75
+    assert choose_alpha([curve_of([0.9] * 5)] * 2, [0.1] * 5).alpha == 0.75
 
 
 def test_for_one_pair_the_paired_test_decides():
@@ -261,10 +261,19 @@ def test_choices_that_make_no_sense_are_refused():
     one, other = curve_of([0.8] * 5), curve_of([0.8] * 3, (0, 0.5, 1))
     with pytest.raises(ValueError, match="several curves need the target"):
         choose_alpha([one, one])
-    with pytest.raises(ValueError, match="1 target model.s. have no interval"):
-        choose_alpha([one], [0.8])
+    for targets, fewest, named in (
+        (4, 5, "at least 5"),
+        (1, 2, "at least 2"),
+        (1, 0, "at least 2"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"{targets} target model.s. for a t-interval: .*{named}"
+        ):
+            choose_alpha([one], [0.8] * targets, fewest=fewest)
+    with pytest.raises(ValueError, match="4 target"):
+        choose_alpha([one], [0.8] * 4)
     with pytest.raises(ValueError, match="different alphas"):
-        choose_alpha([one, other], [0.8, 0.8])
+        choose_alpha([one, other], [0.8] * 5)
     for margin in (0, 1, -0.1):
         with pytest.raises(ValueError, match="margin is"):
             choose_alpha(one, margin=margin)

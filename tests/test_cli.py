@@ -425,7 +425,11 @@ def test_a_full_disk(folder, unbuffered):
         done = subprocess.run(
             command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, env=environment
         )
-    assert done.returncode == 2 and done.stderr == "error: No space left on device\n"
+    assert (
+        done.returncode == 2
+        and done.stderr
+        == "error: the standard output could not be written: No space left on device\n"
+    )
 
 
 def test_a_reader_that_has_seen_enough(folder):
@@ -460,7 +464,10 @@ def test_an_interrupt_is_quiet(folder, monkeypatch, capsys):
         (KeyError("x"), "error: KeyError: 'x'\n"),
         (MemoryError(), "error: the files do not fit into memory\n"),
         (ValueError("a\nb"), "error: a\\nb\n"),
-        (OSError(28, "No space left on device"), "error: No space left on device\n"),
+        (
+            OSError(28, "No space left on device"),
+            "error: No space left on device\n",
+        ),
         (PermissionError(13, "Permission denied", "f.csv"), "error: Permission denied: f.csv\n"),
         (FileNotFoundError("there is no file f"), "error: there is no file f\n"),
     ],
@@ -815,3 +822,274 @@ def test_colour_only_for_a_terminal(run, folder, monkeypatch):
     monkeypatch.setattr(cli.sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
     assert not cli._terminal()["colour"]
+
+
+# --- files that people really have ----------------------------------------------------------------
+
+LETTERS = ("a", "b", "c")
+
+
+def table(change=lambda row: row, heading="id,label,prediction", rows=60):
+    """A csv of answers, each tenth wrong; `change` may alter a row, a list of cells."""
+    lines = [
+        change([f"q{n}", LETTERS[n % 3], LETTERS[(n + (n % 10 == 0)) % 3]]) for n in range(rows)
+    ]
+    return "\n".join([heading, *(",".join(line) for line in lines)]) + "\n"
+
+
+def at(id, **cells):
+    """A change of `table`: other cells in the row of one id."""
+    places = {"label": 1, "prediction": 2}
+
+    def change(row):
+        if row[0] == id:
+            for name, cell in cells.items():
+                row[places[name]] = cell
+        return row
+
+    return change
+
+
+def sure(n, cell=""):
+    """Probabilities of the three classes for row n; `cell` stands for the first of them."""
+    first = [f"{0.8 if n % 3 == place else 0.1:g}" for place in range(3)]
+    return [cell or first[0], *first[1:]]
+
+
+def probabilities(rows=60, **cells):
+    """A csv of probabilities; `cells` are the first ones of some ids."""
+    lines = [",".join([f"q{n}", *sure(n, cells.get(f"q{n}", ""))]) for n in range(rows)]
+    return "\n".join(["id,prob_a,prob_b,prob_c", *lines]) + "\n"
+
+
+WHOLE_FILE = table()
+
+
+@pytest.mark.parametrize(
+    "content, parts",
+    [
+        (table(at("q4", prediction='"b')), ["line 6: a quote is opened and never closed"]),
+        (table(at("q4", prediction="b,b")), ["line 6 has 4 cells and the header 3", "quotes"]),
+        (table(at("q4", prediction="b\0")), ["line 6 holds a NUL byte"]),
+        (table(at("q4", prediction="")), ["missing predictions for ids 'q4'", "fill them in"]),
+        (table(at("q4", label="c")), ["labels differ for ids 'q4'", "the same truth"]),
+        (WHOLE_FILE.replace(",", ";"), ["divided by ';'"]),
+        (WHOLE_FILE.encode("utf-16"), ["UTF-16", "save it as UTF-8"]),
+        (WHOLE_FILE.replace("prediction", "label"), ["columns repeat: 'label'"]),
+    ],
+)
+def test_a_bad_table_says_where_and_what_to_do(run, tmp_path, content, parts):
+    (tmp_path / "old.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / "new.csv").write_text(WHOLE_FILE)
+    fails(run(tmp_path, "compare", "old.csv", "new.csv"), *parts)
+
+
+def test_a_key_that_stands_twice_is_refused(run, tmp_path):
+    line = '{"id": "q%d", "label": "a", "prediction": "a"%s}'
+    for name, extra in (("old", ', "prediction": "b"'), ("new", "")):
+        lines = [line % (n, extra * (n == 3)) for n in range(9)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    done = run(tmp_path, "compare", "old.jsonl", "new.jsonl")
+    fails(done, "old.jsonl: line 4: the key 'prediction' stands twice")
+
+
+def test_a_folder_without_a_log_is_not_blamed_for_samples(run, tmp_path):
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "notes.txt").write_text("x")
+    (tmp_path / "old.csv").write_text(WHOLE_FILE)
+    for files in (("old.csv", "plain"), ("plain", "old.csv")):
+        fails(run(tmp_path, "compare", *files), "plain is a folder without an evaluation log")
+
+
+def test_columns_with_names_like_patterns_are_sliced(run, tmp_path):
+    for name in ("old", "new"):
+        text = table(lambda row: [*row, str(int(row[0][1:]) % 2)], "id,label,prediction,^x$")
+        (tmp_path / f"{name}.csv").write_text(text)
+    done = run(tmp_path, "compare", "old.csv", "new.csv", "--slice", "^x$", "--json")
+    assert {"^x$": "1"} in [one["where"] for one in json.loads(done.stdout)["slices"]]
+
+
+def test_whole_numbers_are_the_same_however_they_are_written(run, tmp_path):
+    rows = [(n, n % 2, (n + (n % 10 == 0)) % 2) for n in range(60)]
+    for name, ending in (("old", ""), ("new", ".0")):
+        lines = [f"{n},{label}{ending},{answer}{ending}" for n, label, answer in rows]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["id,label,prediction", *lines]))
+    found = json.loads(run(tmp_path, "compare", "old.csv", "new.csv", "--json").stdout)
+    assert found["overall"]["accuracy_new"]["value"] == found["overall"]["accuracy_old"]["value"]
+    assert found["overall"]["accuracy_new"]["value"] == pytest.approx(0.9)
+
+
+def test_a_score_beside_answers_is_no_second_nfr(run, tmp_path):
+    text = table(lambda row: [*row, "0." + row[0][1:]], "id,label,prediction,score")
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.csv").write_text(text)
+    done = run(tmp_path, "compare", "old.csv", "new.csv")
+    told = " ".join(done.stdout.split())
+    assert told.count("(NFR)") == 1 and "a score that fell is no error" in told
+
+
+def test_probabilities_with_gaps_are_named_and_left_out(run, tmp_path):
+    heading = "id,label,prediction,prob_a,prob_b,prob_c"
+    for name, cell in (("old", ""), ("new", "nan")):
+        text = table(lambda row: [*row, *sure(0, cell if row[0] == "q7" else "")], heading)
+        (tmp_path / f"{name}.csv").write_text(text)
+    done = run(tmp_path, "compare", "old.csv", "new.csv")
+    assert done.returncode == 0 and "not finite for ids 'q7'" in " ".join(done.stdout.split())
+    assert "Log-loss" not in done.stdout
+
+
+CERTIFY = ("--calibration", "labels.csv", "--max-nfr", "30%", "--out", "out.csv")
+
+
+@pytest.mark.parametrize(
+    "old, new, parts",
+    [
+        (WHOLE_FILE, WHOLE_FILE, ["new.csv: a decision needs", "prob_<class>"]),
+        (table(at("q50", prediction="")), probabilities(), ["old.csv: missing", "ids 'q50'"]),
+        (table(at("q5", prediction="")), probabilities(), ["old.csv: missing", "ids 'q5'"]),
+        (
+            WHOLE_FILE,
+            probabilities(q7="nan"),
+            ["new.csv: no probabilities", "ids 'q7'", "nan, 0.8"],
+        ),
+        (WHOLE_FILE, probabilities(q7="abc"), ["`prob_a` needs numbers", "'abc' for ids 'q7'"]),
+        (WHOLE_FILE, probabilities(q7='"0.1'), ["new.csv: line 9: a quote is opened"]),
+    ],
+)
+def test_decide_names_the_file_and_the_example(run, tmp_path, old, new, parts):
+    for name, content in (("old.csv", old), ("new.csv", new), ("labels.csv", table(rows=40))):
+        (tmp_path / name).write_text(content)
+    fails(run(tmp_path, "decide", "old.csv", "new.csv", *CERTIFY), *parts)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_an_empty_old_answer_is_no_class_called_none(run, tmp_path):
+    """None as text is a class of these models; an empty cell is not."""
+    new = probabilities().replace("prob_a", "prob_None")
+    (tmp_path / "new.csv").write_text(new)
+    (tmp_path / "old.csv").write_text(table(at("q5", prediction="")).replace(",a", ",None"))
+    (tmp_path / "labels.csv").write_text(table(rows=40).replace(",a", ",None"))
+    fails(run(tmp_path, "decide", "old.csv", "new.csv", *CERTIFY), "missing predictions", "'q5'")
+
+
+def test_lines_and_ids_are_those_of_the_file_and_not_of_a_block(tmp_path, monkeypatch):
+    from compatkit.compare import deciding
+
+    (tmp_path / "new.csv").write_text(probabilities(rows=900, q850="nan"))
+    with pytest.raises(ValueError, match="no probabilities .* for ids 'q850'"):
+        list(deciding._pieces(tmp_path / "new.csv", 100))
+    lines = ['{"id": "q%d", "prediction": "a"}' % n for n in range(900)]
+    (tmp_path / "old.jsonl").write_text("\n".join([*lines[:850], "{", *lines[850:]]))
+    with pytest.raises(ValueError, match="old.jsonl: line 851 is no JSON"):
+        list(deciding._pieces(tmp_path / "old.jsonl", 100))
+
+
+@pytest.mark.parametrize("price, told", [('"abc"', "'abc'"), ("true", "True"), ("-1", "-1.0")])
+def test_a_rule_with_a_price_that_is_none(run, tmp_path, price, told):
+    (tmp_path / "rule.json").write_text(
+        f'{{"kind": "rule", "price": {price}, "classes": ["a", "b", "c"], "posterior": null, '
+        '"certificate": null}'
+    )
+    (tmp_path / "old.csv").write_text(WHOLE_FILE)
+    (tmp_path / "new.csv").write_text(probabilities())
+    done = run(tmp_path, "decide", "old.csv", "new.csv", "--rule", "rule.json", "--out", "out.csv")
+    fails(done, f"rule.json: the price is {told}", "at least 0")
+
+
+def test_packed_piped_and_other_layouts_are_read(run, tmp_path):
+    import gzip
+    import os
+    import threading
+
+    (tmp_path / "new.csv").write_text(table(at("q4", prediction="a")))
+    (tmp_path / "old.csv").write_text(WHOLE_FILE)
+    expected = run(tmp_path, "compare", "old.csv", "new.csv").stdout
+    (tmp_path / "old.csv.gz").write_bytes(gzip.compress(WHOLE_FILE.encode()))
+    (tmp_path / "old.tsv").write_text(WHOLE_FILE.replace(",", "\t"))
+    rows = [dict(zip(("id", "label", "prediction"), line.split(","))) for line in
+            WHOLE_FILE.splitlines()[1:]]  # fmt: skip
+    (tmp_path / "old.json").write_text(json.dumps(rows))
+    for name in ("old.csv.gz", "old.tsv", "old.json"):
+        assert run(tmp_path, "compare", name, "new.csv").stdout == expected, name
+    (tmp_path / "old.csv").unlink()
+    os.mkfifo(tmp_path / "old.csv")
+    writer = threading.Thread(target=(tmp_path / "old.csv").write_text, args=(WHOLE_FILE,))
+    writer.start()
+    assert run(tmp_path, "compare", "old.csv", "new.csv").stdout == expected
+    writer.join()
+    for command in (["compare"], ["decide", *CERTIFY]):
+        fails(run(tmp_path, command[0], "-", "-", *command[1:]), "standard input can be read once")
+
+
+def test_decide_reads_packed_files(run, tmp_path):
+    import gzip
+
+    (tmp_path / "labels.csv").write_text(table(rows=40))
+    (tmp_path / "old.csv.gz").write_bytes(gzip.compress(WHOLE_FILE.encode()))
+    (tmp_path / "new.csv.gz").write_bytes(gzip.compress(probabilities().encode()))
+    done = run(tmp_path, "decide", "old.csv.gz", "new.csv.gz", *CERTIFY)
+    assert done.returncode == 0 and "20 examples decided" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir())[-1] == "out.csv"
+
+
+def test_a_closed_standard_output_says_so(monkeypatch, capsys):
+    import sys
+
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["compare", "a.csv", "b.csv"])
+    assert left.value.code == 2
+    assert "the standard output is closed" in capsys.readouterr().err
+
+
+def test_a_version_is_not_compared_with_itself(run, tmp_path):
+    for name in ("old.csv", "copy.csv"):
+        (tmp_path / name).write_text(WHOLE_FILE)
+    (tmp_path / "new.csv").write_text(probabilities())
+    for command in (
+        ["compare", "old.csv", "old.csv", "--max-nfr", "50%"],
+        ["compare", "copy.csv", "old.csv", "./old.csv"],
+        ["decide", "new.csv", "new.csv", *CERTIFY],
+    ):
+        fails(run(tmp_path, *command), "is given twice")
+    told = " ".join(run(tmp_path, "compare", "old.csv", "copy.csv").stdout.split())
+    assert "gave the same answer to each of the 60 examples" in told
+
+
+@pytest.mark.parametrize("change", [lambda id: f"{id} ", str.upper, lambda id: f"{id[1:]}.0"])
+def test_ids_written_otherwise_are_told_from_other_examples(run, tmp_path, change):
+    first = table(lambda row: [row[0][1:], *row[1:]]) if change("q1") == "1.0" else WHOLE_FILE
+    (tmp_path / "old.csv").write_text(first)
+    (tmp_path / "new.csv").write_text(table(lambda row: [change(row[0]), *row[1:]]))
+    fails(run(tmp_path, "compare", "old.csv", "new.csv"), "differ only in spaces, in case")
+    (tmp_path / "new.csv").write_text(table(lambda row: [f"other {row[0]}", *row[1:]]))
+    fails(run(tmp_path, "compare", "old.csv", "new.csv"), "are these the same examples")
+
+
+def test_decide_believes_one_truth_and_right_names_of_the_columns(run, tmp_path):
+    """Other labels in the new file, and probabilities whose columns have changed places."""
+    (tmp_path / "old.csv").write_text(WHOLE_FILE)
+    (tmp_path / "labels.csv").write_text(table(rows=40))
+    lines = probabilities().splitlines()
+    labels = [f"{line},{'b' if number == 3 else 'abc'[number % 3]}" for number, line in
+              enumerate(lines[1:])]  # fmt: skip
+    (tmp_path / "new.csv").write_text("\n".join([f"{lines[0]},label", *labels]))
+    done = run(tmp_path, "decide", "old.csv", "new.csv", *CERTIFY)
+    fails(done, "new.csv: labels differ from those of the calibration file for ids 'q3'")
+    answers = [f"{line},{'abc'[number % 3]}" for number, line in enumerate(lines[1:])]
+    named = "id,prob_b,prob_c,prob_a,prediction"
+    (tmp_path / "new.csv").write_text("\n".join([named, *answers]))
+    done = run(tmp_path, "decide", "old.csv", "new.csv", *CERTIFY)
+    fails(done, "new.csv: `prediction` is not the most probable class in 40 of 40")
+    (tmp_path / "new.csv").write_text("\n".join([f"{lines[0]},prediction", *answers]))
+    assert run(tmp_path, "decide", "old.csv", "new.csv", *CERTIFY).returncode == 0
+
+
+def test_what_was_not_written_to_its_end_says_so(run, tmp_path):
+    (tmp_path / "new.csv").write_text(WHOLE_FILE)
+    (tmp_path / "old.json").write_text('[{"id": "q1", "label": "a", "predic')
+    fails(run(tmp_path, "compare", "old.json", "new.csv"), "old.json is no whole JSON")
+    (tmp_path / "labels.csv").write_text(table(rows=40) + "q3,a,a\n")
+    (tmp_path / "prob.csv").write_text(probabilities())
+    done = run(tmp_path, "decide", "new.csv", "prob.csv", *CERTIFY)
+    fails(done, "labels.csv: repeated ids 'q3'")

@@ -715,6 +715,18 @@ def test_two_architectures_for_each_kind(name, scale):
     assert smaller.identity() != larger.identity() and smaller.learning_rate == larger.learning_rate
 
 
+def test_image_recipes_differ_in_width_and_in_precision_by_scale():
+    """Small nets grow by width alone; mini's pictures have their own larger net and may train in
+    bfloat16.
+    """
+    small, large = architectures(load_task("digits"), "mini")
+    assert large.widths == tuple(2 * one for one in small.widths) and large.depths == small.depths
+    assert small.precision == large.precision == "float32"
+    small, large = architectures(tiny.image_task(), "mini")
+    assert large.widths == (32, 64, 128) and large.depths == (1, 1, 1)
+    assert small.precision == large.precision == "auto"
+
+
 def test_the_papers_recipe_is_that_of_section_5_1(monkeypatch):
     digits = load_task("digits")
     for recipe in architectures(digits, "paper"):
@@ -729,8 +741,36 @@ def test_the_papers_recipe_is_that_of_section_5_1(monkeypatch):
         (2, 2, 2, 2),
         (3, 4, 6, 3),
     ]
-    monkeypatch.setattr("compatkit.distillation.model_folder", lambda name: f"folder of {name}")
+    monkeypatch.setattr(
+        "compatkit.experiments.recipes.model_folder", lambda name: f"folder of {name}"
+    )
     assert [recipe.folder for recipe in architectures(digits, "paper", pretrained=True)] == [
         "folder of microsoft/resnet-18",
         "folder of microsoft/resnet-50",
     ]
+
+
+@pytest.mark.parametrize(
+    "treatment",
+    [DynamicDistillation(), NaiveReweighting(), FocalDistillation(), FocalDistillation("kl")]
+    + [LogitDifferenceInhibition(), LogitDifferenceInhibition(top=2)],
+    ids=lambda one: type(one).__name__,
+)
+def test_double_precision_is_kept_where_it_is_given(treatment):
+    logits = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    label, old = torch.tensor([0, 1, 2, 0]), logits.flip(1)
+    exact = treatment.loss(logits, label, old)
+    assert exact.dtype == torch.float64
+    assert treatment.loss(logits, label, old.float()).dtype == torch.float64
+    single = treatment.loss(logits.float(), label, old.float())
+    assert single.dtype == torch.float32 and single.item() == pytest.approx(exact.item(), rel=1e-5)
+    assert abs(single.item() - exact.item()) > 0  # double precision is not single in disguise
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, True, "1"])
+@pytest.mark.parametrize(
+    "method", [DynamicDistillation, NaiveReweighting, FocalDistillation, LogitDifferenceInhibition]
+)
+def test_weights_that_are_no_finite_number_are_refused_by_all_alike(method, bad):
+    with pytest.raises(ValueError, match="weight is .*; it must be a finite number of at least 0"):
+        method(weight=bad)

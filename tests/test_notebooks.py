@@ -24,13 +24,15 @@ MODULES = house.modules(ROOT)
 IMPORTS = house.imports(ROOT)
 METHODS = house.method_notebooks(ROOT)
 LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
+LONGEST_EXPERIMENT = 110  # lines of code after the parameters; the rest belongs into a room
 
 # What is not done yet, by name. Each of these tests is expected to fail; when it passes, the suite
 # asks for the name to be taken out.
 STILL_IMPORT_TO_THE_RIGHT: set[str] = set()
 STILL_EXPORT_ELSEWHERE: set[str] = set()
 STILL_WITHOUT_TEST_FILE: set[str] = set()
-STILL_WITHOUT_OUTPUTS = {"experiments/weight_planes"}
+STILL_WITHOUT_OUTPUTS: set[str] = set()
+STILL_LONG: set[str] = set()
 
 
 def params(names, unfinished):
@@ -159,6 +161,30 @@ def test_parameters_are_tagged_once_and_checked(path):
         ast.literal_eval(statement.value)
 
 
+def experiment_of(name):
+    """The source of each code cell after the parameters."""
+    cells = cells_of(NBS / f"{name}.ipynb")
+    tagged = ["parameters" in cell["metadata"].get("tags", []) for cell in cells]
+    return [source_of(cell) for cell in cells[tagged.index(True) + 1 :]]
+
+
+@pytest.mark.parametrize("name", params(METHODS, STILL_LONG))
+def test_an_experiment_is_read_in_one_go(name):
+    lines = [line.strip() for source in experiment_of(name) for line in source.splitlines()]
+    code = [line for line in lines if line and not line.startswith("#")]
+    assert len(code) <= LONGEST_EXPERIMENT, "move what is not grid, rows, table or picture"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_experiment_has_no_state_in_globals_and_names_no_lambda(name):
+    for source in experiment_of(name):
+        for node in ast.walk(ast.parse(source)):
+            assert not isinstance(node, ast.Global), source
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+                named = [target for target in node.targets if isinstance(target, ast.Name)]
+                assert not named, f"def {named[0].id}(…) instead of a lambda"
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_saved_outputs_are_those_of_the_default_run_on_a_task_without_a_licence(name):
     # what is saved may show examples of the embedded tasks, never a row of a data set
@@ -232,6 +258,61 @@ def test_light_rooms_load_nothing_heavy():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+# --- signatures -----------------------------------------------------------------------------------
+
+
+def public_functions(body, owner=""):
+    """Name and definition of each public function, method of a public class and constructor."""
+    for node in body:
+        name = getattr(node, "name", "_")
+        if isinstance(node, ast.ClassDef) and not name.startswith("_"):
+            yield from public_functions(node.body, f"{owner}{name}.")
+        elif isinstance(node, ast.FunctionDef) and (name == "__init__" or not name.startswith("_")):
+            yield f"{owner}{name}", node
+
+
+def without_type(function):
+    """The parameters that have no type, and "what it returns"."""
+    given = function.args
+    every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    named = [one for one in every if one is not None and one.arg not in ("self", "cls")]
+    missing = [one.arg for one in named if one.annotation is None]
+    returns = function.name == "__init__" or function.returns is not None
+    return missing + ["what it returns"] * (not returns)
+
+
+def missing_types(text):
+    """A line for each public signature of a module that lacks a type."""
+    found = ((name, without_type(node)) for name, node in public_functions(ast.parse(text).body))
+    return [f"{name}: {', '.join(missing)}" for name, missing in found if missing]
+
+
+@pytest.mark.parametrize("room", MODULES)
+def test_public_signatures_have_types(room):
+    lines = missing_types(MODULES[room].read_text(encoding="utf-8"))
+    assert not lines, f"write these types in nbs/{room}.ipynb: {'; '.join(lines)}"
+
+
+def test_a_missing_type_is_named():
+    text = """
+def whole(a: int, *more: int, **options: int) -> int: ...
+def parts(a, b: int, *more, c=1, **options: int): ...
+def _own(a): ...
+class Kept:
+    def __init__(self, a): ...
+    def __len__(self): ...
+    @classmethod
+    def of(cls, a: int): ...
+class _Own:
+    def of(self, a): ...
+"""
+    assert missing_types(text) == [
+        "parts: a, c, more, what it returns",
+        "Kept.__init__: a",
+        "Kept.of: what it returns",
+    ]
 
 
 # --- the project's own ground ---------------------------------------------------------------------

@@ -204,9 +204,9 @@ def test_probabilities_come_back_and_zero_stays_finite():
     probability = np.array([[1.0, 0.0], [0.3, 0.7]])
     logits = log_probability(probability)
     assert logits[0, 1] == LOG_ZERO and np.allclose(softmax(logits), probability, atol=1e-300)
-    with pytest.raises(ValueError, match="rows 1 hold no probabilities"):
+    with pytest.raises(ValueError, match="no probabilities .* for rows 1"):
         log_probability([[0.5, 0.5], [0.5, np.nan]])
-    with pytest.raises(ValueError, match="hold no probabilities"):
+    with pytest.raises(ValueError, match="no probabilities"):
         log_probability([[1.5, -0.5]])
 
 
@@ -480,7 +480,7 @@ BAD = [
     ("a.csv", "id,logit_x,logit_y\na,1,oops\n", "`logit_y` needs numbers, and holds 'oops'"),
     ("a.csv", "id,logit_x,logit_y\na,1,nan\n", "not finite .* ids 'a'"),
     ("a.csv", "id,logit_x,logit_y\na,1,inf\n", "not finite .* ids 'a'"),
-    ("a.csv", "id,prob_x,prob_y\na,3,4\n", "hold no probabilities"),
+    ("a.csv", "id,prob_x,prob_y\na,3,4\n", "no probabilities"),
     ("a.csv", "id,logits\na,[1 2]\n", "one column per class"),
     ("a.csv", "id,prediction\na,1,2\n", "a.csv: "),
     ("a.csv", b"PAR1\x15\x04", "this is not text"),
@@ -525,10 +525,10 @@ BAD = [
     ("a.jsonl", '{"id": 1, "prediction": 1}\n{"id": 2, "prediction": "1"}\n', "mixes text"),
     ("a.parquet", "id,prediction\na,1\n", "not a parquet file"),
     ("a.parquet", b"PAR1 and nothing more", "a.parquet: "),
-    ("a.json", "{}", "must end in"),
-    ("a.pkl", pickle.dumps([1]), "must end in"),
+    ("a.json", "{}", "neither a table"),
+    ("a.pkl", pickle.dumps([1]), "it must be parquet"),
     ("a.csv", pickle.dumps([1, "two"]), "a.csv: "),
-    ("a", "id,prediction\na,1\n", "must end in"),
+    ("a", "id,prediction\na,1\n", "it must be parquet"),
 ]
 
 
@@ -724,3 +724,13 @@ def test_labels_are_joined_by_id():
         with_labels(shared, labels)
     with pytest.raises(ValueError, match="carry no labels"):
         with_labels(shared, shared)
+
+
+def test_a_quote_that_swallows_the_rest_of_the_file_is_refused(tmp_path):
+    """Arrow takes the rest for the last cell of its row, and says nothing."""
+    path = tmp_path / "answers.csv"
+    path.write_text('id,prediction\na,x\nb,"y\nc,z\nd,z\n')
+    with pytest.raises(ValueError, match="answers.csv: line 3: a quote is opened and never closed"):
+        Predictions.load(path)
+    path.write_text('id,prediction\na,5" pipe\nb,"two\nlines, ""quoted"""\n')
+    assert Predictions.load(path).prediction.tolist() == ['5" pipe', 'two\nlines, "quoted"']

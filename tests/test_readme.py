@@ -50,23 +50,6 @@ def test_the_ten_lines_run_as_printed(tmp_path, monkeypatch, capsys):
     assert len(Predictions.load("mended.parquet")) == 60
 
 
-def test_the_training_lines_run_as_printed(tmp_path, monkeypatch):
-    from compatkit.training.models import small_classifier, train_tokenizer
-    from compatkit.training.tasks import load_task
-
-    monkeypatch.chdir(tmp_path)
-    lines = [f"a {word} film number {n},{word}" for n in range(40) for word in ("good", "bad")]
-    Path("examples.csv").write_text("text,label\n" + "\n".join(lines) + "\n")
-    tokenizer = train_tokenizer([line.split(",")[0] for line in lines], 100)
-    small_classifier(tokenizer, ("bad", "good"), layers=1, width=32).save_pretrained("model")
-    tokenizer.save_pretrained("model")
-    train = load_task("examples.csv").train
-    label = np.asarray(train["label"])
-    names = {"old_on_train": Predictions(train["id"], label, logits=np.eye(2)[label])}
-    exec(compile(block("training").replace("path/or/hub-id", "model"), "README", "exec"), names)
-    assert len(names["mended"]) == len(load_task("examples.csv").test)
-
-
 def test_what_is_written_by_the_script_is_todays():
     command = [sys.executable, str(ROOT / ".ci" / "readme.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -73,9 +73,17 @@ def test_hidden_and_empty_cells_are_gone():
     assert [cell.source for cell in kept] == ["# a", "x = 1", "y"]
 
 
+def test_a_cell_may_show_its_output_alone_and_kept_pictures_are_found():
+    cells = [new_code("#| echo: false\nx"), new_text("![a](../results/a-b/c.svg)")]
+    code, text = site.page_cells(cells, {})
+    assert code.source == "x" and code.metadata["tags"] == ["remove-input"]
+    assert text.source == "![a](/measured/a-b/c.svg)"
+
+
 def test_an_undefined_number_is_a_dash():
     assert site.readable("<td>nan</td><td class='a'>nan</td>") == "<td>–</td><td class='a'>–</td>"
     assert site.readable("| nan | 1 | nan |") == "| – | 1 | – |"
+    assert site.readable("<td>nan – nan</td>") == "<td>–</td>"
     assert site.readable("| Nancy | nano |") == "| Nancy | nano |"
 
 
@@ -188,6 +196,29 @@ def test_a_formula_that_cannot_be_read_and_a_broken_link_fail_the_build(tmp_path
     )
 
 
+METHODS = ("gated_fusion", "bcwi", "distillation", "muscle", "regularizers", "ensembles")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_first_table_or_picture_comes_within_the_first_third(name):
+    cells = nbformat.read(ROOT / "nbs" / f"{name}.ipynb", as_version=4).cells
+    lines, first = 0, None
+    for cell in cells:
+        lines += len(cell.source.splitlines())
+        kinds = {kind for output in cell.get("outputs", []) for kind in output.get("data", {})}
+        drawn = cell.cell_type == "markdown" and re.search(r"^\|---|^!\[", cell.source, re.M)
+        if first is None and (drawn or kinds & {"text/html", "image/png", "image/svg+xml"}):
+            first = lines
+    assert first <= lines / 3
+
+
+@pytest.mark.parametrize("name", [*METHODS[:4], "ensembles", "decisions", "landscape", "own_case"])
+def test_the_answer_of_a_notebook_is_marked(name):
+    cells = nbformat.read(ROOT / "nbs" / f"{name}.ipynb", as_version=4).cells
+    marked = [cell for cell in cells if "result" in cell.metadata.get("tags", ())]
+    assert marked and all(cell.cell_type == "code" for cell in marked)
+
+
 # --- what is built ---------------------------------------------
 
 
@@ -208,11 +239,12 @@ def built(tmp_path_factory):
 class Page(HTMLParser):
     """Targets, names that can be pointed to, what is loaded, and the text of code."""
 
-    def __init__(self, path):
+    def __init__(self, path, sidebar):
         super().__init__()
         self.links, self.names, self.loaded, self.tags = [], set(), [], []
         self.text = path.read_text(encoding="utf-8")
-        self.feed(self.text)
+        tree = r'<div class="sidebar-tree">.*?</aside>'
+        self.feed(self.text if sidebar else re.sub(tree, "", self.text, count=1, flags=re.S))
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
@@ -226,12 +258,38 @@ class Page(HTMLParser):
             self.loaded.append(attributes["src"])
 
 
+# of each depth one; all others have the same sidebar, and two hundred of them take their time
+WITH_SIDEBAR = ("index.html", "metrics.html", "compare/report.html", "api/metrics.html")
+
+
 @pytest.fixture(scope="module")
 def pages(built):
     """Address inside the site → the page."""
-    return {
-        path.relative_to(built).as_posix(): Page(path) for path in sorted(built.rglob("*.html"))
-    }
+    found = {path.relative_to(built).as_posix(): path for path in sorted(built.rglob("*.html"))}
+    return {here: Page(path, here in WITH_SIDEBAR) for here, path in found.items()}
+
+
+def test_the_sidebar_marks_the_page_and_opens_its_branch(pages):
+    for here in ("compare/report.html", "api/metrics.html"):
+        (own,) = re.findall(
+            r'<li class="current current-page [^"]*"><a class="current.*', pages[here].text
+        )
+        assert f'href="#">{"report" if "report" in here else "compatkit.metrics"}</a>' in own
+    assert "toctree-checkbox" in pages["index.html"].text
+    branches = [page.text.count('<input checked=""') for page in map(pages.get, WITH_SIDEBAR)]
+    assert branches == [0, 0, 0, 1]
+
+
+def test_home_shows_the_first_command_and_the_picture(pages):
+    text = re.sub(r"<[^>]*>", "", pages["index.html"].text)
+    assert text.index("papermill nbs/gated_fusion.ipynb") < text.index("Three routes")
+    before = pages["index.html"].text.partition("Three routes</h2>")[0]
+    assert "_images/gated_fusion-pydoc-mini-a-main.svg" in before
+    assert "drawing(ROOT)" not in text, "the picture, not the code that draws it"
+
+
+def test_pages_of_results_lead_to_their_notebooks(pages):
+    assert "../gated_fusion.html" in pages["measured/gated-fusion.html"].links
 
 
 def test_every_notebook_result_and_module_has_its_page(pages):

@@ -3,6 +3,7 @@ comments of parameters.
 """
 
 import configparser
+import posixpath
 import re
 import sys
 from functools import cached_property
@@ -16,7 +17,9 @@ from unicodedata import normalize
 from docutils import nodes
 from fastcore.docments import docments
 from fontTools import subset, ttLib
+from furo.navigation import get_navigation_tree
 from math_core import LatexError, LatexToMathML
+from sphinx.environment.adapters.toctree import global_toctree_for_doc
 from sphinx.util import logging
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +32,8 @@ project, author, version = settings["title"], settings["author"], settings["vers
 copyright = settings["copyright"]
 html_title = project
 extensions = ["myst_nb", "sphinx.ext.autodoc"]
+# an annotation names a class without its room, and three rooms have a class Source
+suppress_warnings = ["ref.python"]
 
 # notebooks: shown as they were saved
 nb_execution_mode = "off"
@@ -98,6 +103,59 @@ def write_font(app, exception):
     font.save(app.outdir / "_static" / "mathematics.woff")
 
 
+def sidebar(app):
+    """The sidebar's tree with addresses from the site's root, made once: Sphinx would make it
+    anew for each of some two hundred pages, which took most of the build.
+    """
+    if not hasattr(app, "house_sidebar"):
+        tree = global_toctree_for_doc(
+            app.env,
+            app.config.root_doc,
+            app.builder,
+            tags=app.tags,
+            collapse=False,
+            titles_only=True,
+            maxdepth=-1,
+            includehidden=True,
+        )
+        made = app.builder.render_partial(tree)["fragment"] if tree is not None else ""
+        app.house_sidebar = get_navigation_tree(made)
+    return app.house_sidebar
+
+
+def seen_from(tree, page):
+    """The tree as a page shows it: addresses from its folder, itself marked, its branch open."""
+    here = f"{page}.html"
+
+    def link(match):
+        there = match[1]
+        if there.startswith(("#", "http")):
+            return match[0]
+        return f'href="{posixpath.relpath(there, posixpath.dirname(page) or ".")}"'
+
+    lines = tree.split("\n")
+    own = next((n for n, line in enumerate(lines) if f'href="{here}"' in line), None)
+    if own is not None:
+        marked = lines[own].replace(f'href="{here}"', 'href="#"', 1)
+        marked = marked.replace('<li class="', '<li class="current current-page ', 1)
+        lines[own] = marked.replace('<a class="', '<a class="current ', 1)
+        inner = "toctree-l2" in lines[own]
+        above = (n for n in range(own, -1, -1) if "toctree-l1" in lines[n])
+        branch = next(above) if inner else own
+        lines[branch] = lines[branch].replace("<input ", '<input checked="" ', 1)
+    return re.sub(r'href="([^"]*)"', link, "\n".join(lines))
+
+
+def no_tree(app, page, template, context, doctree):
+    """Before the theme makes its own."""
+    context["toctree"] = lambda **options: ""
+
+
+def own_tree(app, page, template, context, doctree):
+    """After it."""
+    context["furo_navigation_tree"] = seen_from(sidebar(app), page)
+
+
 def plain(line):
     """A name that ends in an underscore is no link, as long as it stands outside of code."""
     parts = line.split("`")
@@ -136,4 +194,6 @@ def setup(app):
     )
     app.connect("autodoc-process-docstring", add_comments)
     app.connect("autodoc-skip-member", leave_out)
+    app.connect("html-page-context", no_tree, priority=100)
+    app.connect("html-page-context", own_tree, priority=900)
     app.connect("build-finished", write_font)
