@@ -25,6 +25,7 @@ from .repeats import rate_interval
 from .report import EXIT_STATUS, Comparison, compare
 from .task_tests import UnionTest, losses_of, p_by_task, union_test
 from .text_tables import Data, Section, as_markdown, as_text, percent, points
+from .verdict import Settings
 from ..support.messages import few
 
 # %% ../../nbs/compare/suites.ipynb #40f28ecb
@@ -324,26 +325,37 @@ def _broken(required: dict[str, TaskResult], lost: list[str]) -> str:
     return " ".join(told)
 
 
-def _by_evidence(n: int, found: UnionTest) -> tuple[str, str]:
-    """Status and reason where no limit is set and none of n required tasks is worse by itself."""
-    p = f"(union test p = {found.union:.2g})"
+def _by_evidence(required: list[Comparison], found: UnionTest, margin: float) -> tuple[str, str]:
+    """Status and reason where no limit is set and no required task is worse by itself."""
+    n, p = len(required), f"(union test p = {found.union:.2g})"
     if found.union <= LEVEL:
         return "failed", (
             f"the {n:,} required tasks together became worse {p}, though none does so for certain "
             "by itself."
+        )
+    together = pooled(required)  # {} where the tasks have scores alone
+    lost = -together["examples"]["accuracy_gain"]["value"] if together else 0.0
+    if lost > margin:
+        return "too little data", (
+            f"the {n:,} required tasks together lost {percent(lost)} of their answers {p}: that "
+            "may be chance. Compare more examples, or set limits."
         )
     whole = ", nor all of them together" if n > 1 else ""
     return "holds", f"none of the {n:,} required tasks became worse for certain{whole} {p}."
 
 
 def _of_required(
-    required: dict[str, TaskResult], lost: list[str], found: UnionTest | None, limited: bool
+    required: dict[str, TaskResult],
+    lost: list[str],
+    found: UnionTest | None,
+    limited: bool,
+    margin: float,
 ) -> tuple[str, str]:
     """The status that the required tasks give the suite, and why."""
     if broken := _broken(required, lost):
         return "failed", broken
     if required and not limited:
-        return _by_evidence(len(required), found)
+        return _by_evidence([one.comparison for one in required.values()], found, margin)
     unsure = [name for name, one in required.items() if one.status == "too little data"]
     if unsure:
         told = f"{len(unsure):,} of {len(required):,} required tasks cannot be judged"
@@ -356,11 +368,14 @@ def _verdict(
     missing: dict[str, list[str]],
     tiers: list[Tier],
     evidence: dict[str, UnionTest],
+    margin: float,  # the part of the answers that required tasks without limits may seem to lose
 ) -> tuple[str, str]:
     """The suite's status and its reason."""
     required = {name: one for name, one in tasks.items() if one.tier == "required"}
     lost = [name for name in missing["old only"] if tier_for(name, tiers).name == "required"]
-    status, reason = _of_required(required, lost, evidence.get("required"), tiers[0].limited)
+    status, reason = _of_required(
+        required, lost, evidence.get("required"), tiers[0].limited, margin
+    )
     advisory = [
         name for name, one in tasks.items() if one.tier == "advisory" and one.status != "holds"
     ]
@@ -426,5 +441,6 @@ def compare_suites(
         "old only": [name for name in before if name not in after],
         "new only": [name for name in after if name not in before],
     }
-    verdict = _verdict(tasks, missing, tiers, evidence)
+    margin = share(options.get("margin", Settings().margin), "margin")
+    verdict = _verdict(tasks, missing, tiers, evidence, margin)
     return Suite(tasks, missing, pooled(list(results.values())), evidence, *verdict)

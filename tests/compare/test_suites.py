@@ -156,3 +156,11 @@ def test_the_command(suites):
     done = CliRunner().invoke(app, ["compare", *map(str, suites), "--json"])
     assert done.exit_code == 0 or isinstance(done.exception, SystemExit)
     assert json.loads(done.output)["status"] == "failed"
+
+
+def test_a_loss_that_may_be_chance_is_no_pass(tmp_path):
+    old, new = folder(tmp_path / "old", 6, sums=0), folder(tmp_path / "new", 6, sums=3)
+    suite = compare_suites(old, new)
+    assert suite.status == "too little data" and suite.exit_status == 3
+    assert "lost 50.00 % of their answers (union test p = 0.13)" in suite.reason
+    assert compare_suites(old, old).status == "holds"
