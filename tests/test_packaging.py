@@ -92,16 +92,19 @@ def test_the_folder_above_a_clone_imports_the_package(clone, tmp_path):
     # there, `compatkit` is also the clone's own folder, and `compatkit.results` a folder in it
     install("--prefix", tmp_path, "--ignore-installed", "--editable", clone, cwd=clone)
     (packages,) = tmp_path.glob("lib/python*/site-packages")
+    # what the package needs comes from this environment, but never by the environment's .pth files:
+    # they may hold an editable install of the tests' own clone, which would be found instead
+    dependencies = [path for path in sys.path if path.endswith("site-packages")]
     code = f"""
-import site
+import site, sys
 site.addsitedir({str(packages)!r})
+sys.path += {dependencies!r}
 import compatkit, compatkit.metrics
 print(compatkit.__file__)
 """
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=clone.parent, env=clean, capture_output=True, text=True
-    )
+    command = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(command, cwd=clone.parent, env=clean, capture_output=True, text=True)
     assert done.stdout.strip() == str(clone / "compatkit" / "__init__.py"), done.stderr
 
 
