@@ -3,6 +3,7 @@
 
 `.ci/results.py` writes what is out of step, `.ci/results.py --check` only says whether anything is.
 `.ci/results.py --evidence` first computes evidence.json again: minutes, and every task's data.
+`.ci/results.py --pictures` draws pictures again from the kept predictions, with the data too.
 """
 
 import sys
@@ -24,6 +25,11 @@ def main(arguments):
         from compatkit.experiments.evidence import write_evidence
 
         print(write_evidence(ROOT / "results"))
+    elif arguments == ["--pictures"]:
+        from compatkit.experiments.kept_answers import Shelf
+        from compatkit.experiments.kept_figures import renew_pictures
+
+        print("\n".join(renew_pictures(Shelf(ROOT / "results"), ROOT / "results")))
     elif arguments:
         sys.exit(__doc__)
     print("\n".join(write_pages(ROOT / "results")) or "every page is in step")

@@ -589,13 +589,13 @@ def test_the_level_holds_where_the_rate_is_exactly_at_the_limit():
 
 
 def test_the_share_of_errors_is_the_exact_one():
-    from compatkit.decisions import _allowed_flips, _smallest_gain
+    from compatkit.decisions import allowed_flips, smallest_gain
 
     generator, n, limit, repeats = np.random.default_rng(1), 1000, 0.02, 10_000
-    allowed = _allowed_flips(n, limit, 0.05)
+    allowed = allowed_flips(n, limit, 0.05)
     assert binom.cdf(allowed, n, limit) <= 0.05 < binom.cdf(allowed + 1, n, limit)
     wrong = sum(
-        0.06 * np.exp(-_smallest_gain(generator.exponential(size=flips), allowed)) > limit
+        0.06 * np.exp(-smallest_gain(generator.exponential(size=flips), allowed)) > limit
         for flips in generator.binomial(n, 0.06, repeats)
     )
     exact = binom.cdf(allowed, n, limit)
@@ -613,12 +613,12 @@ def test_the_share_of_errors_is_the_exact_one():
     ],
 )
 def test_allowed_flips_are_those_of_scipy(n, limit, level):
-    from compatkit.decisions import _allowed_flips
+    from compatkit.decisions import allowed_flips
 
     expected = -1
     while expected + 1 <= n and binom.cdf(expected + 1, n, limit) <= level:
         expected += 1
-    assert _allowed_flips(n, limit, level) == expected
+    assert allowed_flips(n, limit, level) == expected
 
 
 def test_the_rate_holds_in_every_slice():

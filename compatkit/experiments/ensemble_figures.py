@@ -27,6 +27,7 @@ from .trainings import build, encoded, identity, keep_predictions
 from .upgrades import answers, ids_of
 from ..metrics import over_seeds
 from ..predictions import Predictions
+from ..support.pictures import COLOURS, LINES, MARKERS, house_style, label_axes
 from ..training.loop import predict
 from ..training.models import model_folder, quiet_loading
 from ..training.tasks import Task
@@ -65,33 +66,32 @@ def size_rows(sides: Sides, suffix: str = "") -> list[Row]:
 # %% ../../nbs/experiments/ensemble_figures.ipynb #f1a20708
 def size_picture(updates: Sequence[Sides]) -> Figure:
     """NFR and both errors by size, a panel an update; prints where each curve begins and ends."""
-    figure, axes = pyplot.subplots(
-        1, len(updates), figsize=(4.5 * len(updates), 3.6), layout="constrained"
-    )
+    size = (4.5 * len(updates), 3.6)
+    with house_style():
+        figure, axes = pyplot.subplots(1, len(updates), figsize=size, layout="constrained")
     for place, sides in zip(np.atleast_1d(axes), updates):
         sizes = sizes_up_to(len(sides.olds))
         curve = size_curve(answers(sides.olds), answers(sides.news), sizes)
         lines = {
-            "error, old": (1 - curve.accuracy_old[:, 0], curve.accuracy_old[:, 1], "^:"),
-            "error, new": (1 - curve.accuracy_new[:, 0], curve.accuracy_new[:, 1], "s--"),
-            "NFR": (*curve.nfr.T, "o-"),
+            "error, old": (1 - curve.accuracy_old[:, 0], curve.accuracy_old[:, 1]),
+            "error, new": (1 - curve.accuracy_new[:, 0], curve.accuracy_new[:, 1]),
+            "NFR": tuple(curve.nfr.T),
         }
-        for label, (mean, spread, style) in lines.items():
-            spread = 100 * np.nan_to_num(spread)
-            place.errorbar(
-                curve.size, 100 * mean, spread, fmt=style, color="0.2", capsize=2, label=label
-            )
+        for (label, (mean, spread)), *look in zip(lines.items(), MARKERS, LINES, COLOURS):
+            style = dict(zip(("marker", "linestyle", "color"), look), capsize=2, label=label)
+            place.errorbar(curve.size, 100 * mean, 100 * np.nan_to_num(spread), **style)
         place.set(
             xscale="log",
             xlabel="members on both sides",
-            ylabel="%",
+            ylabel="(← better)  %",
             title=sides.name,
             ylim=(0, None),
         )
         place.set_xticks(curve.size, [str(size) for size in curve.size])
         place.minorticks_off()
-        place.legend(fontsize=8)
         print(f"{sides.name}: {_ends(curve)}")
+    named = np.atleast_1d(axes)[0].get_legend_handles_labels()
+    figure.legend(*named, loc="outside lower center", ncols=3)
     pyplot.close(figure)
     return figure
 
@@ -185,17 +185,19 @@ def zoo_picture(names: Sequence[str], rows: Sequence[Row]) -> Figure:
     shape = len(names), len(names)
     nfr = np.array([row.nfr[0] for row in rows]).reshape(shape)
     gain = np.array([row.pfr[0] - row.nfr[0] for row in rows]).reshape(shape)
-    figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
-    axes[0].scatter(100 * gain, 100 * nfr, color="0.2", s=18)
+    with house_style():
+        figure, axes = pyplot.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
+    axes[0].scatter(100 * gain, 100 * nfr, color=COLOURS[0], s=18, label="another architecture")
     twice = {
         "facecolors": "none",
-        "edgecolors": "tab:red",
+        "edgecolors": COLOURS[2],
         "s": 80,
         "label": "the same architecture twice",
     }
     axes[0].scatter(100 * np.diag(gain), 100 * np.diag(nfr), **twice)
-    axes[0].set(xlabel="accuracy gained, points", ylabel="NFR, %", ylim=(0, None))
-    axes[0].legend(fontsize=8)
+    label_axes(axes[0], "accuracy gained, points", "NFR, %")
+    axes[0].set_ylim(0, None)
+    axes[0].legend(fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
     _matrix(axes[1], gain, names, "accuracy gained, points")
     _matrix(axes[2], nfr, names, "NFR, %")
     gaining = nfr[gain > 0].min() if (gain > 0).any() else math.nan
@@ -209,6 +211,7 @@ def zoo_picture(names: Sequence[str], rows: Sequence[Row]) -> Figure:
 def _matrix(axes, values: np.ndarray, names: Sequence[str], title: str) -> None:
     """Shares in percent, old models by row and new ones by column."""
     axes.imshow(values, cmap="Greys", alpha=0.6)
+    axes.grid(False)
     for row, column in np.ndindex(values.shape):
         shown = f"{100 * values[row, column]:.1f}"
         axes.text(column, row, shown, ha="center", va="center", fontsize=8)
@@ -233,7 +236,8 @@ def flip_picture(
         for masks in (flipped, left, [~mask for mask in flipped])
     )
     bins = np.linspace(0, np.log(voters[0].logits.shape[1]), 21)
-    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    with house_style():
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     _histograms(axes[0], bins, {"other examples": rest, "negative flips": flips})
     _histograms(axes[1], bins, {"flips, no treatment": flips, "flips, FD-LM": mended})
     _say_flips(flips, mended, rest, bins)
@@ -243,11 +247,14 @@ def flip_picture(
 
 def _histograms(axes, bins: np.ndarray, groups: dict) -> None:
     """A filled histogram behind, an outlined one before it."""
-    looks = ({"color": "0.75", "histtype": "stepfilled"}, {"color": "0.2", "histtype": "step"})
+    looks = (
+        {"color": "0.75", "histtype": "stepfilled"},
+        {"color": COLOURS[0], "histtype": "step"},
+    )
     for (name, values), look in zip(groups.items(), looks):
         axes.hist(values, bins, linewidth=1.5, label=f"{name} ({len(values):,})", **look)
     axes.set(xlabel="uncertainty of the ensemble, nats", ylabel="examples", yscale="log")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
 
 
 def _say_flips(flips: np.ndarray, mended: np.ndarray, rest: np.ndarray, bins: np.ndarray) -> None:

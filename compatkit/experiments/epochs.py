@@ -19,6 +19,7 @@ from .recipes import Recipe
 from .runs import Run, run_once
 from .trainings import build, encoded, keep_predictions
 from ..metrics import FlipCounts
+from ..support.pictures import COLOURS, LINES, MARKERS, house_style
 from ..training.loop import load_weights, predict
 from ..training.tasks import Task
 
@@ -67,17 +68,17 @@ def over_epochs(
 # %% ../../nbs/experiments/epochs.ipynb #f1a20507
 def epoch_picture(curves: dict) -> Figure:  # name → (error, relative NFR), each (epochs, seeds)
     """Error and relative NFR, epoch by epoch, with the seeds' spread."""
-    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    looks = (("o-", "0.2"), ("s--", "tab:blue"), ("^:", "tab:red"))
-    for (name, values), (marker, color) in zip(curves.items(), looks):
+    with house_style():
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    styles = zip(MARKERS, LINES, COLOURS)
+    for (name, values), (marker, line, color) in zip(curves.items(), styles):
         for place, value in zip(axes, values):
             spread = 100 * value.std(1, ddof=1) if value.shape[1] > 1 else None
             steps = np.arange(1, len(value) + 1)
-            place.errorbar(
-                steps, 100 * value.mean(1), spread, fmt=marker, color=color, capsize=2, label=name
-            )
+            look = {"marker": marker, "linestyle": line, "color": color, "capsize": 2}
+            place.errorbar(steps, 100 * value.mean(1), spread, label=name, **look)
     for place, label in zip(axes, ("error, %", "relative NFR, %")):
-        place.set(xlabel="epoch", ylabel=label, ylim=(0, None))
-        place.legend(fontsize=8)
+        place.set(xlabel="epoch", ylabel=f"(← better)  {label}", ylim=(0, None))
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     pyplot.close(figure)
     return figure

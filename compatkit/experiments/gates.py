@@ -31,6 +31,7 @@ from ..gated_fusion import LearnGate, OldLogitsCache, fuse
 from ..metrics import fit_temperature, fix_rate, new_fault_rate, over_seeds
 from ..predictions import Predictions
 from ..support.hashing import hash_order
+from ..support.pictures import house_style
 from ..training.loop import fine_tune, load_weights, outputs, save_weights
 from ..training.tasks import Task, example_key
 
@@ -249,7 +250,8 @@ def gates_by_fate(triples: Sequence[tuple]) -> dict:
 
 def gate_picture(groups: dict, title: str) -> Figure:
     """A box for each group of gate values that has any."""
-    figure, axes = pyplot.subplots(figsize=(6, 3.2), layout="constrained")
+    with house_style():
+        figure, axes = pyplot.subplots(figsize=(6, 3.2), layout="constrained")
     filled = {name: values for name, values in groups.items() if len(values)}
     axes.boxplot(list(filled.values()), orientation="horizontal", showfliers=False)
     names = [f"{name} ({len(values):,})" for name, values in filled.items()]

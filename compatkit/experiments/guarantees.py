@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 # %% ../../nbs/experiments/guarantees.ipynb #a093ec53
-from ..decisions import _allowed_flips, _Evidence, _join, _margin, _smallest_gain
+from ..decisions import AnswerGains, allowed_flips, joined_answers, margin_of, smallest_gain
 from .result_tables import Row
 from ..metrics import clopper_pearson, over_seeds
 from ..predictions import Predictions
@@ -25,12 +25,12 @@ from ..predictions import Predictions
 class World(NamedTuple):
     """All labelled predictions of one pair of models, or some of them."""
 
-    evidence: _Evidence
+    evidence: AnswerGains
 
     def at(self, margin: float) -> tuple[float, float, float, float]:
         """(accuracy, NFR, PFR, share answered as old) at a margin."""
         gain, old_right, best_right = self.evidence
-        turned = gain > _margin(np.expm1(margin))
+        turned = gain > margin_of(np.expm1(margin))
         right = np.where(turned, best_right, old_right)
         return (
             right.mean(),
@@ -48,10 +48,10 @@ def world_of(
     pairs: Sequence[tuple[Predictions, Predictions]],  # (old, new) on each split, with labels
 ) -> World:
     """The world of one pair of models with the new model's own posterior."""
-    parts = [_join(old, new, None) for old, new in pairs]
+    parts = [joined_answers(old, new, None) for old, new in pairs]
     rights = zip(*(part.right(part.label) for part in parts))
     gain = np.concatenate([part.gain for part in parts])
-    return World(_Evidence(gain, *map(np.concatenate, rights)))
+    return World(AnswerGains(gain, *map(np.concatenate, rights)))
 
 # %% ../../nbs/experiments/guarantees.ipynb #d09357b2
 def expected_in_world(world: World, n: int, allowed: int, max_nfr: float) -> float:
@@ -101,7 +101,7 @@ def random_splits(
     at, interval = lru_cache(None)(world.at), lru_cache(None)(clopper_pearson)
     for _ in range(splits):
         sample = World(world.evidence.part(generator.integers(0, size, n)))
-        margin = _smallest_gain(sample.flips(), allowed)
+        margin = smallest_gain(sample.flips(), allowed)
         measured.append(at(margin))
         above.append(measured[-1][1] > max_nfr)
         low, high = interval(round(sample.at(margin)[0] * n), n)
@@ -109,7 +109,7 @@ def random_splits(
         if size - n >= REST:
             order = generator.permutation(size)
             sample, rest = (World(world.evidence.part(rows)) for rows in (order[:n], order[n:]))
-            certified = _smallest_gain(sample.flips(), allowed)
+            certified = smallest_gain(sample.flips(), allowed)
             above_on_rest.append(rest.at(certified)[1] > max_nfr)
     on_rest = np.mean(above_on_rest) if above_on_rest else math.nan
     return Drawn(np.mean(measured, 0), np.mean(above), on_rest, np.mean(inside))
@@ -131,7 +131,7 @@ def _certified_row(
     worlds: Sequence[World], n: int, max_nfr: float, splits: int, records: tuple
 ) -> Row:
     """One number of calibration examples."""
-    allowed = _allowed_flips(n, max_nfr, LEVEL)
+    allowed = allowed_flips(n, max_nfr, LEVEL)
     generators = [np.random.default_rng([seed, n]) for seed in range(len(worlds))]
     drawn = [
         random_splits(world, n, allowed, max_nfr, splits, generator)
@@ -157,7 +157,7 @@ def guarantee_rows(
 ) -> list[Row]:
     """The untreated model, the best price known without error, and certified ones."""
     size, seeds = len(worlds[0].evidence.gain), len(worlds)
-    best = [world.at(_smallest_gain(world.flips(), math.floor(max_nfr * size))) for world in worlds]
+    best = [world.at(smallest_gain(world.flips(), math.floor(max_nfr * size))) for world in worlds]
     plain = _spread([world.at(0.0) for world in worlds])
     rows = [
         Row("new model", f"{size:,} examples", seeds, records=records, **plain),
@@ -169,5 +169,5 @@ def guarantee_rows(
             **_spread(best),
         ),
     ]
-    able = [n for n in SIZES if _allowed_flips(n, max_nfr, LEVEL) >= 0]
+    able = [n for n in SIZES if allowed_flips(n, max_nfr, LEVEL) >= 0]
     return rows + [_certified_row(worlds, n, max_nfr, splits, records) for n in able]

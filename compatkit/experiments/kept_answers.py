@@ -22,7 +22,8 @@ from ..decisions import calibrate, choose_price, keep_old, pool
 from ..ensembles import average_logits, choose_weight, majority_vote, member_windows, mix
 from .published import PublishedRun, published_runs
 from .result_tables import ResultTable, Row, kept_tables
-from .rule_rows import TRIED_WEIGHTS, chosen_price
+from .rule_rows import chosen_price
+from .upgrades import MIXING_WEIGHTS
 from ..predictions import Predictions, with_labels
 
 # %% ../../nbs/experiments/kept_answers.ipynb #24404a3c
@@ -318,9 +319,8 @@ def _mixtures(olds: Sequence, news: Sequence, weight: float, space: str) -> Call
 def _mixture(kept: KeptTable, row: Row) -> Answered:
     """The old–new mixture at the weight that its setting names."""
     space = "logit" if row.method == "old-new logits" else "probability"
-    weights = {"weights": TRIED_WEIGHTS} if kept.notebook == "decisions" else {}
     sides = (kept.of(runs)("selection") for runs in (kept.olds, kept.news))
-    choice = choose_weight(*sides, space=space, **weights)
+    choice = choose_weight(*sides, space=space, weights=MIXING_WEIGHTS)
     words = f"weight of new {0.9 if choice.weight is None else choice.weight}"
     words += "; none was on a par" if choice.weight is None else ""
     weight = float(re.search(r"weight of new ([\d.]+)", row.setting)[1])

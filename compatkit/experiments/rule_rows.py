@@ -35,7 +35,7 @@ from .runs import Run
 from .sides import averages
 from .study import labels_of
 from .untreated_runs import Labelled
-from .upgrades import Upgrade, answers, at_accuracy
+from .upgrades import MIXING_WEIGHTS, Upgrade, answers, at_accuracy
 from ..metrics import lowest_nfr
 from ..predictions import Predictions
 
@@ -94,7 +94,7 @@ def rule_curve(
 
 # %% ../../nbs/experiments/rule_rows.ipynb #ca95278d
 TRIED_PRICES = tuple(0.25 * 2.0**power for power in range(12))  # .25 to 512
-TRIED_WEIGHTS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # as many
+TRIED_WEIGHTS = MIXING_WEIGHTS  # as many
 
 
 def chosen_price(

@@ -10,6 +10,7 @@ from compatkit.experiments.catalogue import CATALOGUE
 from compatkit.experiments.claims import (
     ACCURACY,
     CLAIMS,
+    COST,
     EVIDENCE,
     NFR,
     Claim,
@@ -198,3 +199,13 @@ def test_a_claim_without_a_table_is_said_to_be_not_run(tmp_path, monkeypatch):
     monkeypatch.setattr("compatkit.experiments.claims.CLAIMS", (BELOW,))
     assert "<i>not run</i>" in claims_html(tmp_path)
     assert "*not run*" in claims_markdown(tmp_path)
+
+
+def test_costs_that_were_measured_once_decide_nothing():
+    claims = [claim for claim in CLAIMS if claim.quantity == COST]
+    kept = KEPT["bcwi-massive_adddata-mini-cost"]
+    for claim in claims:
+        found = judge(claim, kept, {})
+        assert found.word == "undecided"
+        assert all(f"{row}: " in found.words for row in claim.rows)
+        assert judge(claim, table(NEW), {}) is None

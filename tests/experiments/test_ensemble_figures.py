@@ -22,6 +22,7 @@ from compatkit.experiments.ensemble_figures import (
 from compatkit.experiments.recipes import Recipe
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
+from compatkit.support.pictures import text_problems
 
 LABEL = np.arange(90) % 3
 
@@ -65,7 +66,9 @@ def test_groups_of_one_size_share_no_member():
 
 def test_the_curves_of_sizes_are_those_of_the_rows(capsys):
     sides = Sides("same", OLDS, NEWS)
-    drawn = size_picture([sides, sides]).axes[0].lines
+    figure = size_picture([sides, sides])
+    assert text_problems(figure) == []
+    drawn = figure.axes[0].lines
     nfr = [100 * row.nfr[0] for row in size_rows(sides)]
     assert any(len(line.get_ydata()) == 3 and np.allclose(line.get_ydata(), nfr) for line in drawn)
     assert "same: NFR" in capsys.readouterr().out
@@ -80,7 +83,9 @@ def test_every_pair_of_the_zoo_is_a_row_and_a_cell():
         "large → small",
         "large → large",
     ]
-    cells = [text.get_text() for text in zoo_picture(["small", "large"], rows).axes[2].texts]
+    figure = zoo_picture(["small", "large"], rows)
+    assert text_problems(figure) == []
+    cells = [text.get_text() for text in figure.axes[2].texts]
     assert cells == [f"{100 * row.nfr[0]:.1f}" for row in rows]
 
 
@@ -98,6 +103,7 @@ def test_flips_are_counted_where_the_ensemble_is_uncertain(capsys):
         MadeUp(name, seed, 0.6).predictions("test") for seed, name in enumerate("ont")
     )
     figure = flip_picture(voters, [(old, new, treated)])
+    assert text_problems(figure) == []
     flips = int((old.correct & ~new.correct).sum())
     shown = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert f"negative flips ({flips:,})" in shown and f"other examples ({90 - flips:,})" in shown

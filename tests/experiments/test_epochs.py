@@ -7,6 +7,7 @@ import tiny
 from compatkit.experiments.epochs import epoch_once, epoch_picture, over_epochs
 from compatkit.experiments.trainings import train_once
 from compatkit.metrics import FlipCounts
+from compatkit.support.pictures import text_problems
 
 
 @pytest.fixture
@@ -34,6 +35,9 @@ def test_error_and_relative_nfr_have_a_row_an_epoch_and_a_column_a_seed(trained)
     assert error.shape == relative.shape == (2, 2)
     counts = FlipCounts.between(trained.predictions("test"), kept[0][0].predictions("test"))
     assert error[0, 0] == 1 - counts.accuracy_new and relative[1, 0] in (0.0, pytest.approx(0.0))
-    axes = epoch_picture({"one": (error, relative), "other": (error, relative)}).axes
-    assert [place.get_ylabel() for place in axes] == ["error, %", "relative NFR, %"]
+    figure = epoch_picture({"one": (error, relative), "other": (error, relative)})
+    assert text_problems(figure) == []
+    axes = figure.axes
+    labels = [place.get_ylabel() for place in axes]
+    assert labels == ["(← better)  error, %", "(← better)  relative NFR, %"]
     assert axes[0].lines[0].get_ydata().tolist() == pytest.approx((100 * error.mean(1)).tolist())

@@ -3,10 +3,12 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from compatkit.experiments import evidence as room
 from compatkit.experiments.claims import (
     ACCURACY,
     EVIDENCE,
@@ -16,9 +18,21 @@ from compatkit.experiments.claims import (
     Compared,
     kept_evidence,
 )
-from compatkit.experiments.evidence import Seen, difference_of, evidence, evidence_gaps, places
+from compatkit.experiments.evidence import (
+    Seen,
+    area,
+    auc_of_flips,
+    difference_of,
+    evidence,
+    evidence_gaps,
+    places,
+    resampled,
+    unfolded_difference,
+)
 from compatkit.experiments.kept_answers import Shelf, truth_of
 from compatkit.experiments.verification import verify_evidence
+from compatkit.metrics import FlipCounts, paired_difference
+from compatkit.predictions import Predictions
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ["decisions-pydoc-mini-a-main", "gated_fusion-pydoc-mini-a-main"]
@@ -88,3 +102,60 @@ def test_gaps_name_what_is_missing_added_or_another():
         0.5,
         "a b: kept 1.0, made 1.5",
     )
+
+
+def test_an_area_is_how_often_a_flip_ranks_above():
+    generator = np.random.default_rng(0)
+    place = generator.integers(0, 9, 60)
+    flips, others = generator.integers(0, 3, (2, 60))
+    above = (place[:, None] > place) + 0.5 * (place[:, None] == place)
+    expected = (flips @ above @ others) / (flips.sum() * others.sum())
+    assert area(flips, others, place) == pytest.approx(expected)
+
+
+def test_a_share_drawn_again_has_the_interval_of_its_paired_difference():
+    generator = np.random.default_rng(0)
+    right = generator.random((3, 300)) < 0.2
+
+    def share(of_seeds, of_examples):
+        return of_seeds @ right @ of_examples / (of_seeds.sum() * of_examples.sum())
+
+    found = resampled(share, 3, 300)
+    known = paired_difference(right.astype(float), np.zeros_like(right, dtype=float))
+    assert found.mean == pytest.approx(known.mean)
+    assert found[1:] == pytest.approx(known[1:], abs=0.006)
+
+
+def test_flips_that_rank_no_higher_than_others_have_half_the_area(monkeypatch):
+    label = np.zeros(400, dtype=int)
+    old = Predictions(np.arange(400).astype(str), label, label)
+    new = old.replace(prediction=(np.arange(400) % 4 == 0).astype(int))
+    seen = SimpleNamespace(kept=None, pairs=lambda method: [(old, new)] * 3)
+    monkeypatch.setattr(room, "uncertain", lambda kept, order: np.arange(400) // 4 / 100)
+    even = auc_of_flips(seen, "other examples")
+    assert even.mean == 0 and even.low < 0 < even.high
+    monkeypatch.setattr(room, "uncertain", lambda kept, order: np.arange(400) % 4 == 0)
+    assert auc_of_flips(seen, "other examples").mean == 0.5
+
+
+def test_the_gap_between_two_trainings_is_that_of_their_relative_nfr(monkeypatch):
+    label = np.zeros(100, dtype=int)
+
+    def answers(wrong):
+        given = np.zeros(100, dtype=int)
+        given[wrong] = 1
+        one = Predictions(np.arange(100).astype(str), label, given)
+        return SimpleNamespace(predictions=lambda split: one)
+
+    old, plain, treated = answers(slice(0, 20)), answers(slice(10, 40)), answers(slice(0, 20))
+    epochs = {"no treatment": [[old] * 3, [plain] * 3], "FD-LM": [[treated] * 3] * 2}
+    monkeypatch.setattr(room, "epochs_of", lambda kept: epochs)
+
+    def of(runs):
+        return lambda split: [one.predictions(split) for one in runs]
+
+    seen = SimpleNamespace(kept=SimpleNamespace(olds=[old] * 3, of=of))
+    sides = (old.predictions("test"), plain.predictions("test"))
+    expected = FlipCounts.between(*sides).relative_nfr
+    assert unfolded_difference(seen, "the last epoch").mean == pytest.approx(0 - expected)
+    assert unfolded_difference(seen, "the first epoch").mean == 0
