@@ -8,7 +8,6 @@ __all__ = ['voters_of', 'uncertain', 'epochs_of', 'can_be_drawn', 'drawn_again',
 # %% ../../nbs/experiments/kept_figures.ipynb #kf000003
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 # %% ../../nbs/experiments/kept_figures.ipynb #kf000004

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from compatkit.decisions import _allowed_flips, _Evidence, _smallest_gain
+from compatkit.decisions import AnswerGains, allowed_flips, smallest_gain
 from compatkit.experiments.guarantees import (
     REST,
     World,
@@ -41,7 +41,7 @@ def test_a_world_is_what_the_predictions_say():
 
 def test_promises_are_broken_as_often_as_theory_says():
     world, n, limit = world_of([made_up(1500)]), 500, 0.02
-    allowed = _allowed_flips(n, limit, 0.05)
+    allowed = allowed_flips(n, limit, 0.05)
     drawn = random_splits(world, n, allowed, limit, 400, np.random.default_rng(0))
     for share, theory in (
         (drawn.above, expected_in_world(world, n, allowed, limit)),
@@ -54,7 +54,7 @@ def test_promises_are_broken_as_often_as_theory_says():
 def world_of_flips(gains, others):
     """A world whose first examples flip below these margins; the old model is right about all."""
     gains = np.array([*gains, *[0.0] * others])
-    return World(_Evidence(gains, np.ones(len(gains), bool), gains == 0))
+    return World(AnswerGains(gains, np.ones(len(gains), bool), gains == 0))
 
 
 def test_the_first_rate_above_the_limit_decides_what_is_expected_in_the_world():
@@ -69,7 +69,7 @@ def test_what_is_expected_on_the_rest_is_the_share_of_all_splits():
     n, allowed, limit = 4, 1, 0.25
     for rows in combinations(range(8), n):
         sample, rest = np.array(rows), np.setdiff1d(np.arange(8), rows)
-        margin = _smallest_gain(World(world.evidence.part(sample)).flips(), allowed)
+        margin = smallest_gain(World(world.evidence.part(sample)).flips(), allowed)
         above.append(World(world.evidence.part(rest)).at(margin)[1] > limit)
     assert 0 < np.mean(above) == pytest.approx(expected_on_rest(world, n, allowed, limit))
     assert expected_on_rest(world, n, allowed, 0.9) == 0
