@@ -8,6 +8,7 @@ import pytest
 
 from compatkit.experiments.result_pages import (
     CSV_COLUMNS,
+    origins,
     out_of_step,
     parts_of,
     result_pages,
@@ -15,7 +16,9 @@ from compatkit.experiments.result_pages import (
     write_pages,
 )
 from compatkit.experiments.result_tables import ResultTable, Row, keep_table
+from compatkit.experiments.store import read_records
 
+ROOT = Path(__file__).resolve().parents[2]
 PAIRS = ((0.85, 0.01), (0.04, 0.002), (0.06, 0.001), (0.9, 0.01))
 
 
@@ -38,13 +41,19 @@ def results(tmp_path):
 @pytest.mark.parametrize(
     "name, title",
     [
-        ("gated_fusion-sst2-mini-b-2", "Gated fusion, table 2 on sst2, upgrade b (mini scale)"),
-        ("bcwi-massive_adddata-mini-curve", "BCWI, curve on massive_adddata (mini scale)"),
-        ("distillation-digits-paper-main", "Distillation, table 2a on digits (paper scale)"),
-        ("muscle-piqa-mini-figure4", "MUSCLE, figure 4 on piqa (mini scale)"),
+        ("gated_fusion-sst2-mini-b-2", "Gated Fusion, table 2 on SST-2, upgrade b (mini scale)"),
+        (
+            "bcwi-massive_adddata-mini-curve",
+            "BCWI, curve on MASSIVE with the authors' added data (mini scale)",
+        ),
+        (
+            "distillation-digits-paper-main",
+            "Positive-Congruent Training, table 2a on digits (paper scale)",
+        ),
+        ("muscle-piqa-mini-figure4", "MUSCLE, figure 4 on PIQA (mini scale)"),
         (
             "gated_fusion-pydoc-mini-a-main-out_of_fold",
-            "Gated fusion, tables 1 and 2, out of fold, on pydoc, upgrade a (mini scale)",
+            "Gated Fusion, tables 1 and 2, out of fold, on pydoc, upgrade a (mini scale)",
         ),
     ],
 )
@@ -62,8 +71,8 @@ def test_a_name_that_is_none_and_a_notebook_without_a_paper_are_refused():
 def test_every_kept_table_stands_in_the_index_and_on_its_papers_page(results):
     pages = result_pages(results)
     for title, page in (
-        ("Gated fusion, table 1 on mrpc, upgrade a (mini scale)", "gated-fusion.md"),
-        ("MUSCLE, figure 4 on piqa (mini scale)", "muscle.md"),
+        ("Gated Fusion, table 1 on MRPC, upgrade a (mini scale)", "gated-fusion.md"),
+        ("MUSCLE, figure 4 on PIQA (mini scale)", "muscle.md"),
     ):
         assert f"[{title}]({page}#" in pages["README.md"]
         assert f"## {title}" in pages[page] and "- a note" in pages[page]
@@ -105,3 +114,12 @@ def test_what_is_out_of_step_is_named_and_written_once(results):
 
 def test_the_pages_of_this_repository_are_in_step():
     assert out_of_step(Path(__file__).resolve().parents[2] / "results") == []
+
+
+def test_the_index_says_how_many_runs_came_from_uncommitted_code(tmp_path):
+    assert origins(tmp_path) == ""
+    folder = ROOT / "results" / "gated-fusion-pydoc"
+    told = origins(ROOT / "results")
+    dirty = sum(one["commit"]["dirty"] for one in read_records(folder).values())
+    assert f"| gated-fusion-pydoc | {len(read_records(folder))} | {dirty} |" in told
+    assert told in result_pages(ROOT / "results")["README.md"]

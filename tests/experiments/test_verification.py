@@ -295,6 +295,18 @@ def test_saved_verdicts_and_summaries_are_of_todays_tables(tmp_path):
     assert [one.word for one in verify_saved(ROOT, tmp_path)] == ["differs", "differs"]
 
 
+def test_what_notebooks_show_and_quote_of_kept_tables_is_todays():
+    kept = kept_tables(ROOT / "results")
+    titles = {table.title: table for table in kept.values()}
+    found = [
+        one
+        for file in sorted((ROOT / "nbs").glob("*.ipynb"))
+        for one in (*verify_outputs(file, titles), *verify_quotations(file, kept))
+    ]
+    assert [one for one in found if one.word != "same"] == []
+    assert {one.name for one in found} >= {"nbs/gated_fusion.ipynb", "nbs/gated_fusion.ipynb, words"}
+
+
 def test_every_row_names_its_records_but_measured_costs():
     for name, table in kept_tables(ROOT / "results").items():
         nameless = [row.method for row in table.rows if row.seeds and not row.records]
