@@ -383,6 +383,24 @@ def _scores(old, new, rows):
     return scores
 
 # %% ../../nbs/compare/pair.ipynb #e2a84e7f
+def _shared_text(series):
+    """Text as an array of objects; equal texts are one object where they come often, which makes
+    all that follows faster.
+    """
+    import polars as pl
+
+    names = series.unique().drop_nulls()
+    if 10 * len(names) > len(series):
+        return series.to_numpy()
+    codes = series.cast(pl.Enum(names)).to_physical().cast(pl.Int64).fill_null(len(names))
+    return np.array([*names, None], dtype=object)[codes.to_numpy()]
+
+
+def _are_whole(series):
+    """Whether all cells are written as whole numbers."""
+    return all(map(WHOLE.fullmatch, series.unique()))
+
+
 def _values(series, cells):
     """A column as numbers, truth values or text (an array of objects); cells of a csv are
     numbers if all of them are.
@@ -393,9 +411,7 @@ def _values(series, cells):
     if cells:
         numbers = series.cast(pl.Float64, strict=False)
         if not (numbers.is_null() & (series != "")).any() and numbers.count():
-            return (
-                series.cast(pl.Int64) if all(map(WHOLE.fullmatch, series)) else numbers
-            ).to_numpy()
+            return (series.cast(pl.Int64) if _are_whole(series) else numbers).to_numpy()
     elif series.dtype.is_decimal():
         return series.cast(pl.Float64).to_numpy()
     elif series.dtype.is_numeric() or series.dtype == pl.Boolean:
@@ -404,7 +420,7 @@ def _values(series, cells):
         return np.array(
             [None if value is None else str(value) for value in series.to_list()], dtype=object
         )
-    return series.cast(pl.String).to_numpy()
+    return _shared_text(series.cast(pl.String))
 
 
 def _is_free_text(values):

@@ -86,7 +86,7 @@ def _number_levels(values: np.ndarray, numeric: bool = False, categorical: bool 
     if (
         categorical
         or not (numeric and len(tops))
-        and _is_code(tops, np.diff([*starts, len(ordered)]))
+        and _is_code(tops, np.diff(starts, append=len(ordered)))
     ):
         names = _in_words(tops)
     else:
@@ -97,7 +97,27 @@ def _number_levels(values: np.ndarray, numeric: bool = False, categorical: bool 
     return Levels(codes, names)
 
 # %% ../../nbs/compare/slices.ipynb #baa6beda
+def _distinct_text(values: list) -> list | None:
+    """The distinct texts (and None), where they are few and there is nothing else."""
+    try:
+        distinct = list(dict.fromkeys(values))
+    except TypeError:  # lists and dictionaries
+        return None
+    few = 10 * len(distinct) <= len(values)
+    return distinct if few and all(v is None or isinstance(v, str) for v in distinct) else None
+
+
 def _text_levels(values):
+    listed = values.tolist()
+    if (distinct := _distinct_text(listed)) is None:
+        return _sorted_levels(values)
+    place = {text: position for position, text in enumerate(distinct)}
+    few = _sorted_levels(np.array(distinct, dtype=object))
+    where = np.fromiter(map(place.__getitem__, listed), np.int64, len(listed))
+    return Levels(few.codes[where], few.names)
+
+
+def _sorted_levels(values):
     import polars as pl
 
     try:
