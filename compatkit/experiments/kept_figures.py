@@ -16,9 +16,10 @@ import numpy as np
 # %% ../../nbs/experiments/kept_figures.ipynb #kf000005
 from ..ensembles import mixing_curve, uncertainty
 from .accuracy_and_flips import accuracy_nfr_picture
-from .kept_answers import KeptRun, KeptTable, Shelf
+from .kept_answers import KeptRun, KeptTable, Shelf, alphas_of, curves_of
 from .result_tables import keep_pictures, kept_pictures
 from ..metrics import FlipCounts
+from ..support.pictures import house_style
 
 # %% ../../nbs/experiments/kept_figures.ipynb #kf000006
 if TYPE_CHECKING:
@@ -165,16 +166,38 @@ def _unfolded(kept: KeptTable) -> "Figure":
     )
 
 
+def _alphas(kept: KeptTable) -> "Figure":
+    """Accuracy and flips over BCWI's α, on test where all of its values answered there."""
+    from compatkit.bcwi import curve_picture, target_interval
+
+    row, splits = kept.rows["BCWI"], ("selection", "test")
+    chosen, shown = (alphas_of(kept, row, split) for split in splits)
+    split, name = ("test", "BCWI") if shown == chosen else ("selection", "BCWI, selection split")
+    targets = kept.of(kept.own(kept.rows["target model"]))(split)
+    band = target_interval([float(one.correct.mean()) for one in targets])
+    with house_style():
+        return curve_picture({name: curves_of(kept, row, split)}, band, kept.table.title)
+
+
 _DRAWN: dict[str, Callable] = {
     "ensembles:figure2": _zoo,
     "ensembles:figure3": _sizes,
     "ensembles:main": _sizes,
     "ensembles:figure4": _flips,
     "distillation:figure5": _unfolded,
+    "bcwi:main": _alphas,
+    "bcwi:classes": _alphas,
 }
 
 
-_KINDS = {"distillation": None, "ensembles": None, "gated_fusion": None, "muscle": ("main", "dial")}
+_KINDS = {
+    "distillation": None,
+    "ensembles": None,
+    "gated_fusion": None,
+    "muscle": ("main", "dial"),
+    "bcwi": ("main", "classes"),
+}
+_ENDINGS = {"bcwi": "-alpha"}  # of the picture that can be drawn; its others show single points too
 
 
 def can_be_drawn(kept: KeptTable) -> bool:
@@ -198,7 +221,8 @@ def renew_pictures(
     names = []
     for name in shelf.tables:
         own = [Path(one).stem for one in kept_pictures(name, results)]
-        if own == [name] and can_be_drawn(kept := shelf.table(name)):
-            keep_pictures(name, {"": drawn_again(kept)}, results)
+        ending = _ENDINGS.get(name.split("-")[0], "")
+        if name + ending in own and can_be_drawn(kept := shelf.table(name)):
+            keep_pictures(name, {ending: drawn_again(kept)}, results)
             names.append(name)
     return names

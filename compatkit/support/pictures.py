@@ -27,6 +27,7 @@ STYLE = {
     "font.size": 9.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.prop_cycle": f"cycler('color', {list(COLOURS)})",
     "axes.titlesize": 10.5,
     "axes.titlelocation": "left",
     "axes.labelcolor": "0.2",
@@ -119,6 +120,7 @@ def place_labels(
 def _written(axes, renderer, label: tuple, inside, taken: list) -> tuple | None:
     """The box of a label at its first free place, or None: then nothing is written."""
     from matplotlib.colors import to_rgb
+    from matplotlib.patheffects import withStroke
 
     x, y, text, colour = label
     for right, up in _PLACES:
@@ -132,6 +134,7 @@ def _written(axes, renderer, label: tuple, inside, taken: list) -> tuple | None:
             ha="left" if right > 0 else "right" if right < 0 else "center",
             va="center",
             annotation_clip=False,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],  # readable over lines
         )
         box = _box(renderer, written)
         fits = box[0] > inside.x0 and box[2] < inside.x1 and inside.y0 < box[1] < box[3] < inside.y1
