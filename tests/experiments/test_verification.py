@@ -210,6 +210,10 @@ def test_a_notebooks_output_shows_the_kept_table(tmp_path):
     (found,) = verify_outputs(file, {table.title: other})
     assert found.word == "differs" and "50.00 ± 10.00" in found.detail
     assert verify_outputs(file, {}) == []
+    own = {"data": {"text/html": [other._repr_html_()]}}
+    for order in ([shown, own], [own, shown]):
+        file.write_text(json.dumps({"cells": [{"outputs": order}]}))
+        assert [one.word for one in verify_outputs(file, {table.title: table})] == ["same"]
 
 
 def test_data_that_are_not_at_hand_leave_a_table_unchecked(tmp_path, monkeypatch):
@@ -304,7 +308,10 @@ def test_what_notebooks_show_and_quote_of_kept_tables_is_todays():
         for one in (*verify_outputs(file, titles), *verify_quotations(file, kept))
     ]
     assert [one for one in found if one.word != "same"] == []
-    assert {one.name for one in found} >= {"nbs/gated_fusion.ipynb", "nbs/gated_fusion.ipynb, words"}
+    assert {one.name for one in found} >= {
+        "nbs/gated_fusion.ipynb",
+        "nbs/gated_fusion.ipynb, words",
+    }
 
 
 def test_every_row_names_its_records_but_measured_costs():
