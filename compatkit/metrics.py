@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['MEASURES', 'MCNEMAR', 'SCORE_MEASURES', 'MODEL_MEASURES', 'SmoothFlips', 'OverSeeds', 'PairedDifference',
            'FlipCounts', 'Measure', 'clopper_pearson', 'written', 'smooth_flips', 'fix_rate', 'new_fault_rate',
-           'agreement', 'fit_temperature', 'Sureness', 'calibration_error', 'macro_f1', 'over_seeds', 'standard_error',
-           'on_par', 'lowest_nfr', 'competent', 'paired_difference']
+           'agreement', 'fit_temperature', 'Sureness', 'calibration_error', 'macro_f1', 'over_seeds', 'on_par',
+           'lowest_nfr', 'competent', 'paired_difference']
 
 # %% ../nbs/metrics.ipynb #798acf18
 from collections import namedtuple
@@ -745,33 +745,23 @@ def over_seeds(
     )
 
 
-def standard_error(
-    accuracy: float,  # between 0 and 1
-    n: int,  # examples it was measured on
-) -> float:
-    """Binomial standard error of an accuracy."""
-    if not (0 <= accuracy <= 1 and n > 0):
-        raise ValueError(f"accuracy must lie in [0, 1] and n above 0, not {accuracy} and {n}")
-    return sqrt(accuracy * (1 - accuracy) / n)
-
-
-def on_par(accuracy: float, reference: float, n: int) -> bool:
-    """Whether accuracy is at most one standard error (of the reference, on n examples) below the
-    reference.
-    """
-    return bool(accuracy >= reference - standard_error(reference, n))
+def on_par(
+    accuracy: float,  # a setting's, on the selection split, mean over seeds
+    reference: float,  # the untreated model's there, mean over the same seeds
+) -> bool:
+    """Whether accuracy is not below the reference, but for rounding."""
+    return bool(accuracy >= reference - 1e-9)
 
 
 def lowest_nfr(
     accuracy: Sequence[float] | np.ndarray,  # one per candidate, on the selection split
     nfr: Sequence[float] | np.ndarray,  # one per candidate, there too
     reference: float,  # the untreated model's accuracy there
-    n: int,  # examples of the selection split
 ) -> int | None:
     """Index of the candidate with the lowest NFR among those on a par; ties: the more accurate,
     then the later. None if none is.
     """
-    able = [i for i, value in enumerate(accuracy) if on_par(value, reference, n)]
+    able = [i for i, value in enumerate(accuracy) if on_par(value, reference)]
     return min(able, key=lambda i: (nfr[i], -accuracy[i], -i)) if able else None
 
 

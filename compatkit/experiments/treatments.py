@@ -79,7 +79,7 @@ def _strengths(*mini: float, **fixed) -> dict:
 
 
 _TALKED = over(temperature=(1.0, 2.0), weight=(1.0, 10.0))
-_DYNAMIC = _strengths(1.0, 10.0) | {
+_DYNAMIC = _strengths(1.0, 0.1, 10.0) | {
     "gated_fusion smoke": over(weight=(1.0,), temperature=(1.0, 2.0)),
     "gated_fusion embedded": over(weight=(1.0, 10.0), temperature=(1.0,)),
     "gated_fusion mini": over(weight=(1.0, 10.0), temperature=(1.0, 2.0)),
@@ -87,8 +87,7 @@ _DYNAMIC = _strengths(1.0, 10.0) | {
 }
 _GATE = {
     "smoke": over(drop_gate=(0.4,), temperature=(1.0, "fit"), learning_rate=(1e-3,)),
-    "mini": over(drop_gate=(0.5,), temperature=(1.0,), learning_rate=(1e-5, 1e-4, 5e-4))
-    + over(drop_gate=(0.5,), temperature=("fit",), learning_rate=(1e-4,)),
+    "mini": over(drop_gate=(0.5,), temperature=(1.0, 1.4), learning_rate=(1e-5, 1e-4)),
     "paper": over(
         drop_gate=(0.4, 0.5, 0.6, 0.8),
         temperature=(1.0, 1.2, 1.4, 1.6),
@@ -101,22 +100,28 @@ METHODS = {
     method.name: method
     for method in (
         Method(
-            "naive re-weighting", "pct", NaiveReweighting, (OLD_LOGITS,), grids=_strengths(1.0, 5.0)
+            "naive re-weighting",
+            "pct",
+            NaiveReweighting,
+            (OLD_LOGITS,),
+            grids=_strengths(1.0, 0.3, 3.0),
         ),
-        Method("FD-KL", "pct", FocalDistillation, (OLD_LOGITS,), grids=_strengths(1.0, 0.1, **_KL)),
+        Method(
+            "FD-KL", "pct", FocalDistillation, (OLD_LOGITS,), grids=_strengths(1.0, 0.3, 3.0, **_KL)
+        ),
         Method(
             "FD-LM",
             "pct",
             FocalDistillation,
             (OLD_LOGITS,),
-            grids=_strengths(1.0, 0.1, 0.01, **_SQUARED),
+            grids=_strengths(1.0, 0.3, 3.0, **_SQUARED),
         ),
         Method(
             "ordinary distillation",
             "pct",
             FocalDistillation,
             (OLD_LOGITS,),
-            grids=_strengths(1.0, 0.1, **_SQUARED, alpha=1.0, beta=0.0),
+            grids=_strengths(1.0, 0.3, 3.0, **_SQUARED, alpha=1.0, beta=0.0),
         ),
         Method(
             "dynamic distillation",
@@ -139,7 +144,11 @@ METHODS = {
             },
         ),
         Method(
-            "ELODI", "elodi", LogitDifferenceInhibition, (OLD_LOGITS,), grids=_strengths(1.0, 0.1)
+            "ELODI",
+            "elodi",
+            LogitDifferenceInhibition,
+            (OLD_LOGITS,),
+            grids=_strengths(1.0, 0.3, 3.0),
         ),
         Method(
             "gated fusion", "gated_fusion", GateSetting, (OLD_LOGITS,), (OLD_MODEL, CACHE), _GATE
