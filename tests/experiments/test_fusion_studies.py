@@ -69,7 +69,7 @@ def test_what_is_counted_is_what_was_planned(fusion, fused, capsys):
     fusion.plan("a")
     told = capsys.readouterr().out.splitlines()[1]
     assert told == "upgrade a: 2 old, 3 new, 4 distilled, 4 last epochs of gated fusion"
-    assert len(fusion.study.runs) == 2 + 3 + 3 + 3
+    assert len(fusion.study.runs) == 2 + 3 + 4 + 4
 
 
 def test_gates_are_published_with_logits_and_what_they_answer_alone(fusion, fused):
