@@ -22,7 +22,7 @@ import click
 from . import __version__
 from .compare.logs import Wanted
 from .compare.policy import LIMITS, Policy
-from .compare.text_tables import visible
+from .compare.sections import visible
 from .support.outputs import Outputs
 from .support.table_files import plain_file
 

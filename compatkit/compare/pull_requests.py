@@ -21,8 +21,8 @@ from xml.etree import ElementTree
 # %% ../../nbs/compare/pull_requests.ipynb #ee911e59
 from .flips import flip_rows
 from .report import Comparison, compare
+from .sections import Data, as_markdown, in_markdown, percent, visible
 from .suites import Suite, compare_suites, is_suite, suite_sections
-from .text_tables import Data, as_markdown, in_markdown, percent, visible
 
 # %% ../../nbs/compare/pull_requests.ipynb #21081739
 ENDING = ".blessed.json"
