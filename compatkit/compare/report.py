@@ -207,7 +207,7 @@ def _text_of(comparison: Comparison, width: int, colour: bool) -> str:
     tables = [as_text(section, width, colour) for section in sections]
     gate = []
     if summary["gate"]:
-        gate, tables = [as_text(sections[0], max(width, 140), colour)], tables[1:]
+        gate, tables = tables[:1], tables[1:]
         gate[0] = gate[0].partition("\n")[2]
         gate.insert(0, styled(_gate_in_words(summary), tone(comparison.status)))
     head = f"{_title(summary)}: {styled(comparison.verdict, tone(comparison.verdict))}"

@@ -13,11 +13,11 @@ from collections import namedtuple
 from collections.abc import Iterator, Sized
 from html import escape
 from math import floor, isnan, log10
-from textwrap import fill
+from textwrap import fill, wrap
 from unicodedata import combining, east_asian_width
 
 # %% ../../nbs/compare/sections.ipynb #48330c15
-from .flips import FIRST
+from .flips import FIRST, MOST_CHANGES
 from ..metrics import MCNEMAR, MEASURES, MODEL_MEASURES, SCORE_MEASURES, Measure, written
 
 # %% ../../nbs/compare/sections.ipynb #95025f38
@@ -104,6 +104,15 @@ def _fitting(widths: list[int], of_data: list[bool], width: int) -> list[int]:
     return widths
 
 
+def _wrapped(lines: list[list[str]], width: int) -> list[list[str]]:
+    """The same with the last cell of each line over several lines."""
+    made = []
+    for *cells, last in lines:
+        first, *more = wrap(last, width) or [""]
+        made += [[*cells, first], *([*[""] * len(cells), rest] for rest in more)]
+    return made
+
+
 def _cut(cell: str, width: int) -> str:
     """A cell that is too wide, with a mark where it was cut."""
     while _width(cell) > width:
@@ -122,7 +131,11 @@ def as_text(
         for row in ([section.header, *section.rows] if section.rows else [])  # never a bare header
     ]
     of_data = [any(isinstance(cell, Data) for cell in column) for column in zip(*section.rows)]
-    widths = _fitting([max(map(_width, column)) for column in zip(*lines)], of_data, width)
+    widths = [max(map(_width, column)) for column in zip(*lines)]
+    room = width - sum(widths[:-1]) - 2 * (len(widths) - 1)  # for the last column
+    if of_data and not of_data[-1] and _aligned(section)[-1] == "l" and 24 <= room < widths[-1]:
+        lines, widths[-1] = _wrapped(lines, room), room
+    widths = _fitting(widths, of_data, width)
 
     def padded(cell: str, width: int, side: str) -> str:
         cell = _cut(cell, width)
@@ -272,7 +285,7 @@ _CHANGE_KINDS = {"negative": "negative flip", "positive": "positive flip"}
 
 
 def change_section(changes: list[dict], most: int) -> Section:
-    """Which answer became which, the most frequent first."""
+    """Which answer became which, negative flips first."""
     rows = [
         (
             Data(change["label"]),
@@ -284,9 +297,10 @@ def change_section(changes: list[dict], most: int) -> Section:
         for change in changes[:most]
     ]
     header = ("right answer", "old answer", "new answer", "examples", "")
-    return Section(
-        "Which answer became which", header, rows, "lllrl", _rest(changes, most, "kinds of change")
-    )
+    note = _rest(changes, most, "kinds of change")
+    if len(changes) >= MOST_CHANGES > most:
+        note = f"At least {note}"
+    return Section("Which answer became which", header, rows, "lllrl", note)
 
 
 def class_section(classes: dict, most: int) -> Section:

@@ -216,3 +216,16 @@ def test_differences_and_p_values():
         and points(0) == "+0.00 points"
     )
     assert in_words(0.04999) == "= 0.05" and in_words(1.0) == "= 1" and in_words(0.0) == "< 1e-300"
+
+
+def test_a_long_reason_goes_on_in_the_next_line():
+    gate = {"status": "holds", "conditions": []}
+    reason = "0.82 % (interval 0.17 to 2.36 %, 368 examples) cannot be held against the limit"
+    gate["conditions"] = [
+        {"status": "holds", "name": "max_nfr", "where": {}, "reason": reason},
+    ]
+    lines = as_text(gate_section(gate, 5), width=80).splitlines()
+    assert len(lines) == 4 and all(len(line) <= 80 for line in lines)
+    assert " ".join(line[lines[1].index("reason") :] for line in lines[2:]) == reason
+    wide = as_text(gate_section(gate, 5), width=140).splitlines()
+    assert len(wide) == 3 and wide[2].endswith(reason)
