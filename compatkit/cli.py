@@ -94,6 +94,11 @@ def _pair(files, old, new, label, id, on_missing, rename, columns, wanted):
             files[0], files[-1], on_missing, columns=columns, wanted=wanted, sides=sides
         )
     if len(files) == 1:
+        if reader := reader_of(files[0]):
+            raise ValueError(
+                f"{files[0]} is one log ({reader.name}): name a second one, or where it holds "
+                "several models two of them, with --old and --new"
+            )
         if not (old and new):
             raise ValueError(
                 f"{files[0]} is one file: name a second one, or the columns of both versions with "

@@ -20,6 +20,7 @@ from . import logs
 
 # %% ../../nbs/compare/inspect_logs.ipynb #58311df0
 MOST_UNPACKED = 1 << 30  # bytes of one entry
+_MOST_HEADER = 1 << 26  # of the header, which holds no samples
 _ZSTANDARD, _PIECE = 93, 1 << 20
 
 
@@ -58,8 +59,10 @@ def read_entry(
             info = archive.getinfo(name)
             if info.flag_bits & 1:
                 raise ValueError("it is encrypted")
+            if info.file_size > most:  # known before anything is unpacked
+                raise ValueError(_TOO_MUCH.format(f"than {most:,} bytes"))
             with _opened(archive, info) as stream:
-                return _at_most(stream, info, most)
+                return _whole(stream, info)
     except KeyError:
         raise ValueError(f"{path.name}: there is no {name} in the archive") from None
     except (zipfile.BadZipFile, OSError, struct.error, zlib.error, NotImplementedError) as error:
@@ -68,17 +71,16 @@ def read_entry(
         raise ValueError(f"{path.name}: {name} cannot be read: {error}") from None
 
 
-def _at_most(stream: BinaryIO, info: zipfile.ZipInfo, most: int) -> bytes:
-    """All that a stream gives.
+_TOO_MUCH = "it unpacks to more {}, as archives do that are made to do harm"
 
-    Raises ValueError beyond the limit, or where it is not what the directory says.
-    """
-    most, pieces, size = min(most, info.file_size), [], 0
+
+def _whole(stream: BinaryIO, info: zipfile.ZipInfo) -> bytes:
+    """All that a stream gives. Raises ValueError where it is not what the directory says."""
+    pieces, size = [], 0
     while piece := stream.read(_PIECE):
         size += len(piece)
-        if size > most:
-            told = "than its directory says" if most == info.file_size else f"than {most:,} bytes"
-            raise ValueError(f"it unpacks to more {told}, as archives do that are made to do harm")
+        if size > info.file_size:
+            raise ValueError(_TOO_MUCH.format("than its directory says"))
         pieces.append(piece)
     content = b"".join(pieces)
     if info.file_size > size or zlib.crc32(content) != info.CRC:
@@ -141,8 +143,11 @@ def _content(path: Path) -> tuple[dict, list]:
                 "finish it with `inspect eval-retry`"
             )
         header, samples = (
-            logs.parsed(read_entry(archive, name), f"{path.name}: {name}")
-            for name in ("header.json", "summaries.json")
+            logs.parsed(content, f"{path.name}: {name}")
+            for name, content in (
+                ("header.json", read_entry(archive, "header.json", _MOST_HEADER)),
+                ("summaries.json", read_entry(archive, "summaries.json")),
+            )
         )
     if not (isinstance(header, dict) and isinstance(samples, list)):
         raise ValueError(f"{path.name}: header.json must hold an object and summaries.json a list")

@@ -18,7 +18,15 @@ from unicodedata import combining, east_asian_width
 
 # %% ../../nbs/compare/sections.ipynb #48330c15
 from .flips import FIRST, MOST_CHANGES
-from ..metrics import MCNEMAR, MEASURES, MODEL_MEASURES, SCORE_MEASURES, Measure, written
+from compatkit.metrics import (
+    BESIDE,
+    BEYOND_NOISE,
+    MEASURES,
+    MODEL_MEASURES,
+    SCORE_MEASURES,
+    Measure,
+    written,
+)
 
 # %% ../../nbs/compare/sections.ipynb #95025f38
 class Data(str):
@@ -225,13 +233,13 @@ def _measure_rows(
 
 def _rare(estimates: dict) -> str:
     """A line for each measure that not everybody knows."""
-    measures = {**MEASURES, **SCORE_MEASURES}
+    measures = {**MEASURES, BEYOND_NOISE.key: BEYOND_NOISE, **SCORE_MEASURES}
     return "\n".join(
         f"{measure.name}: {measure.explanation}"
         for key, measure in measures.items()
         if key in estimates
         and measure.data == "answers"
-        and (not measure.brief or measure.kind == "ratio")
+        and (not measure.brief or measure.kind == "ratio" or measure is BEYOND_NOISE)
     )
 
 
@@ -241,9 +249,7 @@ def measures_section(
 ) -> Section:
     """Every measure with its interval."""
     estimates = summary["overall"]
-    rows = list(_measure_rows(estimates, MEASURES, brief))
-    if not brief:
-        rows += _measure_rows(estimates, {MCNEMAR.key: MCNEMAR})
+    rows = list(_measure_rows(estimates, {**MEASURES, **BESIDE}, brief))
     rows += _measure_rows(estimates.get("scores", {}), SCORE_MEASURES)
     header = ("measure", "value", f"{100 * summary['confidence']:g} % interval", "of")
     title = f"{summary['examples']:,} examples" if brief else "Measures"

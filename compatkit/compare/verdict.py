@@ -31,7 +31,7 @@ from compatkit.compare.estimates import (
 )
 from .flips import changes
 from .pair import Pair
-from .policy import Policy, gate, keeps, too_small
+from .policy import Policy, gate, held_against, keeps, too_small
 from .sections import in_words, percent, points
 from .slices import Once, judged, levels, once
 from ..support.messages import normal_form
@@ -161,18 +161,26 @@ def _for_direction(evidence: _Evidence, margin: float, power: float, level: floa
     return "the two are equal", max(smallest_sample(min(margin, 0.01), level), needed)
 
 
-def _more(evidence: _Evidence, compatible: bool | None, nfr: dict, tolerance, margin, level) -> str:
+def _for_flips(nfr: dict, beyond: bool, tolerance: float, power: float, level: float) -> float:
+    """The examples that would show on which side of the tolerance the flips lie."""
+    if not beyond:
+        return examples_for_rate(nfr["value"], tolerance, power, level)
+    reach = (nfr["value"] - nfr["low"]) / NormalDist().inv_cdf((1 + level) / 2)
+    return examples_for_gain(nfr["value"] - tolerance, nfr["n"] * reach**2, power, level)
+
+
+def _more(evidence: _Evidence, beyond: bool, nfr: dict, tolerance, margin, level) -> str:
     """How many examples would tell what is open; empty where there are too few to guess from."""
     if isnan(evidence.gain["low"]) or nfr["n"] < 30:
         return ""
+    conditions = [f"NFR{' beyond noise' * beyond} is {percent(nfr['value'])}"]
     if nfr["value"] > tolerance:  # whatever the gain is, the flips would decide
-        needed = [examples_for_rate(nfr["value"], tolerance, POWER, level)]
-        conditions = [f"NFR is {percent(nfr['value'])}"]
+        needed = [_for_flips(nfr, beyond, tolerance, POWER, level)]
     else:
         power = (1 + POWER) / 2  # both questions have to be answered by the same examples
         seems, size = _for_direction(evidence, margin, power, level)
-        needed = [size, examples_for_rate(nfr["value"], tolerance, power, level)]
-        conditions = [seems, f"NFR is {percent(nfr['value'])}"]
+        needed = [size, _for_flips(nfr, beyond, tolerance, power, level)]
+        conditions.insert(0, seems)
     size = about(max(needed))
     return (
         f" If {' and '.join(conditions)}, {size} would show it with a probability of "
@@ -185,6 +193,14 @@ def _flips_sentence(overall: dict, nfr: dict, compatible: bool | None, tolerance
     kept = {True: "within", False: "more than", None: "which may be within or beyond"}[compatible]
     fate = "flip from right to wrong" if "nfr" in overall else "score lower"
     interval = f"{percent(nfr['low']).removesuffix(' %')} to {percent(nfr['high'])}"
+    if nfr is overall.get("nfr_beyond_noise"):
+        whole, told = overall["nfr"]["value"], kept if compatible is None else f"is {kept}"
+        return (
+            f"NFR is {percent(whole)}; a second run of the old version alone would show "
+            f"{percent(whole - nfr['value'])}. What lies beyond that noise, "
+            f"{percent(nfr['value'])} (interval {interval}), {told.removeprefix('which ')} the "
+            f"tolerance of {percent(tolerance)}."
+        )
     return (
         f"{round(nfr['value'] * nfr['n']):,} of {nfr['n']:,} examples {fate} (NFR "
         f"{percent(nfr['value'])}, interval {interval}), {kept} the tolerance of "
@@ -201,7 +217,7 @@ def verdict(
 ) -> tuple[str, str]:
     """One of VERDICTS, and the reason in a few sentences with the numbers."""
     evidence = _evidence(overall, margin, level)
-    nfr = (overall if "nfr" in overall else overall["scores"])["nfr"]
+    nfr = held_against(overall if "nfr" in overall else overall["scores"])
     compatible = keeps(nfr, tolerance)
     word = _WORDS.get((evidence.direction, compatible), "too little data")
     if "nfr" not in overall and evidence.direction in ("equal", None):
@@ -214,7 +230,8 @@ def verdict(
             "equal": "As accurate, but perhaps not compatible.",
             None: "Better, equal and worse are all possible.",
         }[evidence.direction]
-        more = _more(evidence, compatible, nfr, tolerance, margin, level)
+        beyond = nfr is overall.get("nfr_beyond_noise")
+        more = _more(evidence, beyond, nfr, tolerance, margin, level)
         return word, f"{open_questions} {evidence.words} {flips}{more}"
     if evidence.direction == "equal":
         evidence = evidence._replace(

@@ -231,6 +231,19 @@ def test_a_bomb_is_given_up_at_the_limit(archive):
         read_entry(archive, "bomb.json", most=1_000_000)
 
 
+def test_a_bomb_in_the_header_is_known_before_it_is_unpacked(tmp_path):
+    path = tmp_path / "bomb.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("header.json", b"{}")
+        file.writestr("summaries.json", b"[]")
+    data = bytearray(path.read_bytes())
+    place = data.find(b"PK\x01\x02") + 24
+    data[place : place + 4] = struct.pack("<L", 1 << 30)  # the directory owns up to a gibibyte
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="header.json .* unpacks to more than 67,108,864 bytes"):
+        read(path, Wanted())
+
+
 def test_an_entry_larger_than_its_directory_says_is_refused(tmp_path):
     path = tmp_path / "lies.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
