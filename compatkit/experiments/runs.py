@@ -8,6 +8,7 @@ __all__ = ['RECALL', 'project_root', 'home', 'results_folder', 'configuration_ha
 
 # %% ../../nbs/experiments/runs.ipynb #30205d67
 import configparser
+import gc
 import hashlib
 import html
 import importlib.metadata
@@ -27,7 +28,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -147,6 +148,7 @@ _PACKAGES = (
 _PACKAGES += ("datasets", "peft", "accelerate", "safetensors")
 
 
+@cache
 def _versions() -> dict:
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
@@ -428,6 +430,13 @@ def _keep_failure(where: Path, about: dict, error: Exception) -> None:
     write_json(where / "failed" / f"{about['id']}-{stamp}.json", content)
 
 
+@cache  # once in a process
+def _settle() -> None:
+    """What is alive after the first run stays out of later collections of garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 def _compute_into_place(target: Path, about: dict, compute: Callable) -> None:
     """Compute a run in a folder of its own, and move it to `target` when its record is written."""
     where, name = target.parent, target.name
@@ -442,6 +451,7 @@ def _compute_into_place(target: Path, about: dict, compute: Callable) -> None:
         record |= {"seconds": round(time.perf_counter() - clock, 3), "results": results}
         write_json(folder / "record.json", record)
         os.rename(folder, target)
+        _settle()
     except Exception as error:
         record["seconds"] = round(time.perf_counter() - clock, 3)
         _keep_failure(where, record, error)

@@ -301,6 +301,22 @@ def test_the_advised_size_shows_equality_by_simulation(share, margin):
     assert 0.72 <= shown <= 0.88
 
 
+def power_of_equality(n, share, margin):
+    """Exact, by listing every pair of flips."""
+    most = int(stats.binom.ppf(1 - 1e-7, n, share / 2)) + 1
+    flips = [(b, c, n - b - c) for b in range(most) for c in range(most) if b + c <= n]
+    chance = stats.multinomial.pmf(flips, n, [share / 2, share / 2, 1 - share])
+    likely = [(*pair[:2], p) for pair, p in zip(flips, chance) if p > 1e-7]
+    ends = [(gain_interval(b, c, n), p) for b, c, p in likely]
+    return sum(p for (low, high), p in ends if -margin < low and high < margin)
+
+
+@pytest.mark.parametrize("share, margin, n", [(0.01, 0.02, 450), (0.02, 0.03, 350), (0, 0.02, 190)])
+def test_with_few_flips_the_advised_size_is_the_smallest_that_shows_equality(share, margin, n):
+    assert examples_for_equality(share, margin) == n
+    assert power_of_equality(n, share, margin) >= 0.8 > power_of_equality(n - 10, share, margin)
+
+
 def test_the_advised_size_shows_a_gain_by_simulation():
     n = int(examples_for_gain(0.02, 0.1))
     drawn = np.random.default_rng(0).multinomial(n, [0.04, 0.06, 0.9], 300).tolist()
