@@ -25,7 +25,7 @@ from ..training.tasks import EMBEDDED, Task, load_task
 _OPTIMIZERS, _SCHEDULES = ("adamw", "sgd"), ("linear", "cosine", "constant", "step")
 _OF_TEXTS = ("layers", "width", "vocabulary", "max_length")
 _OF_RESNETS = ("stem", "widths", "depths", "block")
-_OF_IMAGES = ("side", "crop", "enlarge", "padding", "mirrored")
+_OF_IMAGES = ("side", "crop", "enlarge", "padding", "mirrored", "smallest_part")
 _NOT_READ = {  # the fields that a kind of model does not read, and that do not tell its runs apart
     "small": ("name", *_OF_RESNETS, *_OF_IMAGES),
     "encoder": ("width", "vocabulary", *_OF_RESNETS, *_OF_IMAGES),
@@ -71,6 +71,8 @@ class Recipe:
     enlarge: int = 1  # images: how often a pixel is repeated in both directions
     padding: int = 0  # images, training only: black pixels around, out of which a window is cut
     mirrored: bool = False  # images, training only: half of them are flipped
+    # images, training only: random parts of at least this share of the area, scaled; 0: windows
+    smallest_part: float = 0.0
     optimizer: str = "adamw"  # or sgd
     momentum: float = 0.9  # of sgd
     schedule: str = "linear"  # linear or cosine to 0, constant, or step: a tenth every step_epochs
@@ -100,7 +102,7 @@ class Recipe:
         content = asdict(self) | {"precision": resolve_precision(self.precision)}
         folder = content.pop("folder")
         usual = {field.name: field.default for field in fields(self)}
-        added = ("optimizer", "schedule", "clip", "accumulation")
+        added = ("optimizer", "schedule", "clip", "accumulation", "smallest_part")
         later = [name for name in added if content[name] == usual[name]]
         later += ["momentum"] * (self.optimizer != "sgd") + ["step_epochs"] * (
             self.schedule != "step"
@@ -368,6 +370,7 @@ _LEARNING = {  # model, scale or task → what differs from the recipe's default
         side=256,
         crop=224,
         mirrored=True,
+        smallest_part=0.08,
     ),
 }
 _LARGER = {"resnet": dict(stem=16, widths=(32, 64, 128), depths=(1, 1, 1)), "small": dict(layers=2)}

@@ -442,6 +442,7 @@ def _compute_into_place(target: Path, about: dict, compute: Callable) -> None:
         record |= {"seconds": round(time.perf_counter() - clock, 3), "results": results}
         write_json(folder / "record.json", record)
         os.rename(folder, target)
+        shutil.rmtree(checkpoint_folder(folder), ignore_errors=True)
     except Exception as error:
         record["seconds"] = round(time.perf_counter() - clock, 3)
         _keep_failure(where, record, error)
