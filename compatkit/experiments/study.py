@@ -48,6 +48,7 @@ from compatkit.experiments.result_tables import (
 from compatkit.experiments.runs import (
     Run,
     configuration_hash,
+    finish_shared_runs,
     home,
     project_root,
     results_folder,
@@ -443,6 +444,7 @@ class Study:
         try:
             with recall, ModelBar(total, seconds) as self._bar:
                 yield self
+                finish_shared_runs()
         finally:
             self._bar = None
 
