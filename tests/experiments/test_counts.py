@@ -117,6 +117,16 @@ def test_a_plan_names_its_numbers_and_shares_runs():
         assert 499_000_000 < content["download_bytes"] < 510_000_000
 
 
+def test_images_are_stored_once_for_all_tables_of_a_task():
+    (images,), (texts,) = (
+        list(plan(jobs([name], "paper", [task])))
+        for name, task in (("distillation:3", "imagenet"), ("bcwi:main", "massive_adddata"))
+    )
+    content = images.to_dict()
+    assert 3e11 < content["stored_image_bytes"] < content["disk_bytes"]
+    assert texts.to_dict()["stored_image_bytes"] == 0
+
+
 def test_what_cannot_be_planned_is_named():
     with pytest.raises(ValueError, match="a plan is made for the paper scale"):
         list(plan(jobs(["bcwi:main"], "smoke")))
