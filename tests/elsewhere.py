@@ -35,7 +35,8 @@ def _compute(function, arguments, options):
     given = [one for one in tree_flatten((arguments, options))[0] if isinstance(one, torch.Tensor)]
     moves = function in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
     at_home = [one for one in given if not isinstance(one, Elsewhere) and one.ndim]
-    if len(at_home) not in (0, len(given)) and not moves:
+    away_from_home = [one for one in given if isinstance(one, Elsewhere)]
+    if at_home and away_from_home and not moves:
         raise RuntimeError(
             f"{function}: {len(at_home)} of {len(given)} tensors were left on the CPU"
         )

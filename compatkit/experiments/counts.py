@@ -20,6 +20,7 @@ from compatkit.experiments.recipes import (
     ROBERTA,
     UPDATE,
     architectures,
+    own_seeds,
 )
 from compatkit.experiments.rehearsal import (
     JobPlan,
@@ -405,13 +406,16 @@ COUNTED: dict[str, Callable] = {
 def default_seeds(
     notebook: str,  # such as bcwi
 ) -> int:
-    """How many seeds a notebook takes when none is named, read from its parameters."""
+    """How many seeds a notebook takes at paper scale when none is named, read from its
+    parameters.
+    """
     from papermill import inspect_notebook
 
     from compatkit.experiments.runs import project_root
 
     parameters = inspect_notebook(str(project_root() / "nbs" / f"{notebook}.ipynb"))
-    return int(parameters["seeds"]["default"])
+    given = parameters["seeds"]["default"].strip("\"'")
+    return own_seeds(notebook, "paper") if given == "auto" else int(given)
 
 
 def trainings_of_job(

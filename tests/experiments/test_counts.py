@@ -68,7 +68,8 @@ def test_every_notebook_of_the_list_is_counted():
 
 
 def test_seeds_are_the_jobs_or_the_notebooks():
-    assert default_seeds("bcwi") >= 3
+    assert default_seeds("bcwi") == 10 and default_seeds("gated_fusion") == 5
+    assert default_seeds("distillation") == 3
     assert counted("bcwi:main", "massive", 7)["old"] == 7
     assert counted("bcwi:main", "massive")["old"] == default_seeds("bcwi")
 
