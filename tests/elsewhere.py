@@ -78,3 +78,26 @@ def moved(value):
         ),
         value,
     )
+
+
+def move_model(model):
+    """The model with its parameters and buffers on the other device, in place; a tensor that two
+    modules share stays one.
+    """
+    known = {}
+
+    def there(tensor):
+        if id(tensor) not in known:
+            inside = Elsewhere(tensor.detach().clone())
+            is_weight = isinstance(tensor, torch.nn.Parameter)
+            known[id(tensor)] = (
+                torch.nn.Parameter(inside, tensor.requires_grad) if is_weight else inside
+            )
+        return known[id(tensor)]
+
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None and not isinstance(tensor, Elsewhere):
+                    tensors[name] = there(tensor)
+    return model
