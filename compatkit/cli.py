@@ -631,7 +631,8 @@ def interpolate(old: Path, new: Path, alpha: float, out: Path) -> None:
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="jobs at once: one a GPU, else one a core, unless told",
+    help="processes at once, which share one table's runs too: one a GPU, else one a core, unless "
+    "told",
 )
 @click.option(
     "--commands", is_flag=True, help="with --run: print one command a missing job, and run none"
@@ -651,9 +652,8 @@ def interpolate(old: Path, new: Path, alpha: float, out: Path) -> None:
 @click.option(
     "--gpus",
     type=click.FloatRange(min=0),
-    default=0.0,
-    show_default=True,
-    help="with --ray: GPUs of each job",
+    help="how many GPUs of this machine are used, unless all; with --ray: GPUs of each job, unless "
+    "one",
 )
 @click.option(
     "--verify",
@@ -709,7 +709,7 @@ def tables(
     commands: bool,
     ray: str | None,
     cpus: int,
-    gpus: float,
+    gpus: float | None,
     verify: bool,
     allow_unchecked: bool,
     plan: bool,
@@ -791,12 +791,19 @@ def _make(missing, asked, workers, ray, cpus, gpus):
     """Run the jobs, telling of each as it comes. Gives the exit status."""
     from tqdm import tqdm
 
-    from compatkit.experiments.tables import run_jobs, run_jobs_on_ray
+    from compatkit.experiments.tables import help_job, run_jobs, run_jobs_on_ray
 
+    if not ray and gpus is not None and (gpus < 1 or gpus % 1):
+        raise ValueError(
+            f"--gpus {gpus:g}: on this machine a worker has a whole GPU, so give 1, 2, …; a share "
+            "of one goes with --ray"
+        )
+    # a table at smoke is over before a second process has started
+    helper = help_job if any(job.scale != "smoke" for job in missing) else None
     outcomes = (
-        run_jobs_on_ray(missing, ray, threads=cpus, gpus=gpus)
+        run_jobs_on_ray(missing, ray, threads=cpus, gpus=gpus, helper=helper)
         if ray
-        else run_jobs(missing, workers=workers)
+        else run_jobs(missing, workers=workers, helper=helper, gpus=int(gpus or 0))
     )
     failed = 0
     for job, found, error in tqdm(outcomes, total=len(missing), unit="job", disable=None):

@@ -55,7 +55,7 @@ from compatkit.experiments.result_tables import (
     measure,
     paper_figures,
 )
-from .runs import Run
+from .runs import Run, finish_shared_runs
 from .store import study_name
 from .study import ModelBar, Upgrade, common_parameters
 from .upgrades import answers
@@ -463,6 +463,7 @@ def train(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None 
         for name, pair in study.upgrades.items():
             wanted = [study.asked(name)] if settings is None else list(settings)
             study.runs[name] = _train_upgrade(study, pair, wanted, bar)
+        finish_shared_runs()
 
 
 def _counted(bar: ModelBar, run):

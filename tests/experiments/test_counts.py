@@ -68,7 +68,8 @@ def test_every_notebook_of_the_list_is_counted():
 
 
 def test_seeds_are_the_jobs_or_the_notebooks():
-    assert default_seeds("bcwi") >= 3
+    assert default_seeds("bcwi") == 10 and default_seeds("gated_fusion") == 5
+    assert default_seeds("distillation") == 3
     assert counted("bcwi:main", "massive", 7)["old"] == 7
     assert counted("bcwi:main", "massive")["old"] == default_seeds("bcwi")
 
@@ -118,6 +119,16 @@ def test_a_plan_names_its_numbers_and_shares_runs():
         content = one.to_dict()
         assert wanted <= content.keys() and content["trainings"] == 6 and content["fits"]
         assert 499_000_000 < content["download_bytes"] < 510_000_000
+
+
+def test_images_are_stored_once_for_all_tables_of_a_task():
+    (images,), (texts,) = (
+        list(plan(jobs([name], "paper", [task])))
+        for name, task in (("distillation:3", "imagenet"), ("bcwi:main", "massive_adddata"))
+    )
+    content = images.to_dict()
+    assert 3e11 < content["stored_image_bytes"] < content["disk_bytes"]
+    assert texts.to_dict()["stored_image_bytes"] == 0
 
 
 def test_what_cannot_be_planned_is_named():
