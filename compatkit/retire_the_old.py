@@ -214,7 +214,9 @@ class OldLogitsHead(nn.Module):
         with safe_open(str(path), "pt") as file:
             sizes = (file.metadata() or {}).get("sizes")
             if sizes is None:
-                raise ValueError(f"{path.name} does not say the sizes of a head: it is another file")
+                raise ValueError(
+                    f"{path.name} does not say the sizes of a head: it is another file"
+                )
             head = cls(*json.loads(sizes))
             head.load_state_dict({name: file.get_tensor(name) for name in file.keys()})
         return head.eval()

@@ -44,6 +44,7 @@ from compatkit.experiments.update_trainings import (
     update_once,
     updated_model,
 )
+from ..gated_fusion import OldLogitsCache
 from ..metrics import FlipCounts, competent, paired_difference
 from ..predictions import Predictions
 from compatkit.retire_the_old import (
@@ -56,10 +57,9 @@ from compatkit.retire_the_old import (
     refuse_overlap,
     what_to_learn,
 )
-from ..gated_fusion import OldLogitsCache
 from ..support.hashing import hash_order
 from ..training.data_updates import DataUpdate, data_update
-from ..training.loop import TextRows, Treatment, encode, fine_tune, load_weights, save_weights
+from ..training.loop import TextRows, Treatment, encode, fine_tune, save_weights
 from ..training.models import LinearTextClassifier
 from ..training.tasks import Task, example_key, load_task
 
@@ -184,7 +184,7 @@ def _keep_embedded(model: torch.nn.Module, rows: dict, task: Task, folder: Path)
 
 
 def embeddings_of(run: Run, split: str) -> np.ndarray:
-    """(N, H) in the order of the run's answers; ValueError for a run that was read from results/."""
+    """(N, H) in the order of the answers; ValueError for a run that was read from results/."""
     from safetensors.numpy import load_file
 
     if run.recalled:
@@ -387,7 +387,7 @@ def decided_once(
 
 # %% ../../nbs/experiments/retirements.ipynb #rtr00021
 WEIGHTS = tuple(np.linspace(0.05, 0.95, 19).round(2).tolist())  # of the new model
-PRICES = tuple(np.geomspace(0.1, 100, 25).round(3).tolist())
+PRICES = (0.0, *np.geomspace(0.05, 100, 26).round(3).tolist())
 
 
 @dataclass
@@ -399,7 +399,9 @@ class Dial:
     answers: Callable  # (split, value, seed) → Predictions
     words: str  # how a value reads, such as "price {:g}"
     runs: Callable  # seed → the runs behind the answers
-    found: dict = field(default_factory=dict)  # (split, value, seed) → Predictions, as they are made
+    found: dict = field(
+        default_factory=dict
+    )  # (split, value, seed) → Predictions, as they are made
 
     def at(self, split: str, value: float, seed: int) -> Predictions:
         """The answers, made once."""
@@ -439,7 +441,7 @@ STUDENT = {  # scale → what differs from the new model's recipe
 }
 MOST = {"smoke": 600, "mini": 5000, "paper": 0}  # examples of the traffic
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-DRAWN = (0.0, 0.2, 0.4, 0.6, 0.8)  # of them on test, for the curve
+DRAWN = (0.0, 0.2, 0.4, 0.6)  # of them on test, for the curve of BCWI
 
 
 class RetirementStudy:
@@ -555,11 +557,11 @@ class RetirementStudy:
 
     def pooled(self, seed: int) -> Pool:
         """The pool of both models' probabilities, fitted on selection."""
-        return pool(self.old_on("new_selection", seed), self.news[seed].predictions("new_selection"))
+        return pool(
+            self.old_on("new_selection", seed), self.news[seed].predictions("new_selection")
+        )
 
-    def student(
-        self, lesson: str, seed: int, price: float = 1.0, from_old: bool = False
-    ) -> Run:
+    def student(self, lesson: str, seed: int, price: float = 1.0, from_old: bool = False) -> Run:
         """A student of a seed; ValueError for old weights of another architecture."""
         if from_old and self.upgrade != "data":
             raise ValueError(
@@ -723,11 +725,16 @@ class RetirementRows:
         news = self.models.news
         return float(np.mean([run.predictions("new_selection").correct.mean() for run in news]))
 
-    def chosen(self, dial: Dial, drawn: Sequence[float] | None = None) -> Row:
+    def chosen(
+        self,
+        dial: Dial,
+        drawn: Sequence[float] | None = None,  # on test; None: all
+    ) -> Row:
         """The row of a dial at the value that is chosen on selection; its curve on test is kept."""
         picked = pick(dial.values, *self.curve(dial, "new_selection"), self.reference())
         self.picked[dial.name] = picked
-        self.lines[dial.name] = self.curve(dial, "new_test", drawn)
+        if drawn is None or len(drawn):
+            self.lines[dial.name] = self.curve(dial, "new_test", drawn)
         words = dial.words.format(picked.value)
         words += "" if picked.qualified else "; none was on a par"
         runs = [self._decided(dial, picked.value, seed) for seed in self.seeds]
@@ -744,8 +751,10 @@ class RetirementRows:
         settings = list(tried)
         olds = [_plain(self.models.old_on("new_selection", seed)) for seed in self.seeds]
         counts = [
-            [FlipCounts.between(old, _plain(run.predictions("new_selection")))
-             for old, run in zip(olds, runs)]
+            [
+                FlipCounts.between(old, _plain(run.predictions("new_selection")))
+                for old, run in zip(olds, runs)
+            ]
             for runs in tried.values()
         ]
         means = [
@@ -764,7 +773,10 @@ class RetirementRows:
             of, old = models.new_asked(seed), models.olds[seed]
             known = cached_test_once(models.update.new, of, old, share, seed, learned)
             answers = keep_old(
-                known.predictions("new_test"), of.predictions("new_test"), price, models.pooled(seed)
+                known.predictions("new_test"),
+                of.predictions("new_test"),
+                price,
+                models.pooled(seed),
             )
             what = {"method": name, "value": float(price)}
             runs.append(models.keep(decided_once(what, [known, of], {"new_test": answers})))
@@ -785,7 +797,10 @@ class RetirementRows:
         """
         runs, prices = [], []
         for seed in self.seeds:
-            pair = {split: (self.models.old_on(split, seed), of(seed).predictions(split)) for split in JUDGED}
+            pair = {
+                split: (self.models.old_on(split, seed), of(seed).predictions(split))
+                for split in JUDGED
+            }
             try:
                 price = choose_price(*pair["new_selection"], None, max_nfr).price
             except TooFewExamples as error:
