@@ -585,13 +585,14 @@ class RetirementStudy:
         """The old logits of nearest neighbours."""
         return self.keep(neighbours_once(self.new_asked(seed), self.old_asked(seed)))
 
-    def treated(self, treatment: Treatment, seed: int, from_new: bool = False) -> Run:
-        """A model trained on the labelled data under a treatment of churn's: from the beginning
-        of the new model, or (RCAT) from the new model itself.
+    def treated(self, treatment: Treatment | None, seed: int, from_new: bool = False) -> Run:
+        """A model trained on the labelled data under a treatment of churn's, or under none: from
+        the beginning of the new model, or (RCAT) from the new model itself.
         """
         start, old = self.starts[seed], self.olds[seed]
         if from_new:
-            start, old = self.news[seed], self._both_on_train(seed)
+            start = self.news[seed]
+            old = self._both_on_train(seed) if treatment is not None else None
         given = (self.update, self.new_recipe, 1000 + seed, start, treatment, old)
         return self.keep(update_once(*given, splits=JUDGED, **self.arguments))
 
@@ -908,9 +909,9 @@ def claim_lines(rows: RetirementRows, table: Sequence[Row]) -> list[str]:
     return lines
 
 
-def check_retirement(rows: RetirementRows, treated: Sequence[str]) -> None:
+def check_retirement(rows: RetirementRows, trained: Sequence[str]) -> None:
     """Print whether the models are competent; RuntimeError where a smoke run on embedded data
-    shows nothing.
+    shows nothing: each trained row must change some answer, of the others one must.
     """
     models, study = rows.models, rows.study
     old, new = models.old_on("new_test", 0), models.news[0].predictions("new_test")
@@ -919,11 +920,16 @@ def check_retirement(rows: RetirementRows, treated: Sequence[str]) -> None:
     print(f"both models competent: {able}; {counts}")
     if study.scale == "smoke" and study.embedded and not study.wiring:
         plain = _plain(new).prediction
-        changed = [(rows.answers[name][0].prediction != plain).any() for name in treated]
-        if not (able and counts.negative and all(changed)):
+        changed = {
+            name: bool((given[0].prediction != plain).any())
+            for name, given in rows.answers.items()
+            if name not in ("old model", "new model")
+        }
+        without = [name for name in trained if not changed[name]]
+        if not (able and counts.negative and any(changed.values())) or without:
             raise RuntimeError(
-                "the smoke run shows nothing: models not competent, no flips, or a method without "
-                "any effect"
+                "the smoke run shows nothing: models not competent, no flips, or methods without "
+                f"any effect ({', '.join(without) or 'all'})"
             )
 
 
