@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['JUDGED', 'WEIGHTS', 'PRICES', 'UPGRADES', 'STUDENT', 'MOST', 'ALPHAS', 'DRAWN', 'STUDENTS', 'Traffic', 'traffic_of',
-           'asked_once', 'embeddings_of', 'Lesson', 'student_once', 'head_once', 'neighbours_once', 'cached_test_once',
-           'decided_once', 'Dial', 'Picked', 'pick', 'RetirementStudy', 'RetirementRows', 'students_of',
-           'retirement_notes', 'retirement_table', 'claim_lines', 'check_retirement', 'keep_retirement']
+           'asked_once', 'keep_embedded', 'embeddings_of', 'Lesson', 'student_once', 'learn_traffic', 'head_once',
+           'neighbours_once', 'cached_test_once', 'decided_once', 'Dial', 'Picked', 'pick', 'RetirementStudy',
+           'RetirementRows', 'students_of', 'retirement_notes', 'retirement_table', 'claim_lines', 'check_retirement',
+           'keep_retirement']
 
 # %% ../../nbs/experiments/retirements.ipynb #rtr00004
 import hashlib
@@ -59,7 +60,7 @@ from compatkit.retire_the_old import (
 )
 from ..support.hashing import hash_order
 from ..training.data_updates import DataUpdate, data_update
-from ..training.loop import TextRows, Treatment, encode, fine_tune, save_weights
+from ..training.loop import FineTuned, TextRows, Treatment, encode, fine_tune, save_weights
 from ..training.models import LinearTextClassifier
 from ..training.tasks import Task, example_key, load_task
 
@@ -149,7 +150,7 @@ def asked_once(
             task = update.old
         else:
             model, tokenizer, task = updated_model(update, recipe, run)
-        _keep_embedded(model, _rows(recipe, task, tokenizer, traffic, not old), task, folder)
+        keep_embedded(model, _rows(recipe, task, tokenizer, traffic, not old), task, folder)
         return {}
 
     about = {"kind": "asked", "parents": [run.id], "traffic": traffic.fingerprint}
@@ -165,7 +166,7 @@ def _rows(recipe: Recipe, task: Task, tokenizer: object, traffic: Traffic, judge
     return rows
 
 
-def _keep_embedded(model: torch.nn.Module, rows: dict, task: Task, folder: Path) -> dict:
+def keep_embedded(model: torch.nn.Module, rows: dict, task: Task, folder: Path) -> dict:
     """Answers and embeddings of each split; returns the accuracies on those with labels."""
     from safetensors.numpy import save_file
 
@@ -243,13 +244,11 @@ def student_once(
         """Train, ask, keep."""
         model, tokenizer = build(recipe, task, seed)
         start_from(model, old_model(update, recipe, start), update.old_classes)
-        rows = _joined_rows(update, traffic, tokenizer, recipe.max_length)
-        settings = {"precision": recipe.precision, "progress": False} | recipe.arguments()
-        told = _told_to(rows, lesson.told())
-        trained = fine_tune(model, rows, treatment, seed, old=told, **(settings | arguments))
+        given = (model, tokenizer, update.new.train, traffic, lesson.told())
+        trained = learn_traffic(*given, recipe, seed, treatment, **arguments)
         save_weights(trained.model, folder / "model.safetensors")
         asked = _rows(recipe, task, tokenizer, traffic, True)
-        accuracy = _keep_embedded(trained.model, asked, task, folder)
+        accuracy = keep_embedded(trained.model, asked, task, folder)
         return {"accuracy": accuracy, "history": trained.history}
 
     parents = (start, *(run for run in (lesson.old, lesson.new) if run is not None))
@@ -258,17 +257,26 @@ def student_once(
     return run_once(about, compute, home)
 
 
-def _joined_rows(
-    update: DataUpdate, traffic: Traffic, tokenizer: object, max_length: int
-) -> TextRows:
-    """The labelled examples and the traffic, encoded together."""
+def learn_traffic(
+    model: torch.nn.Module,  # trained in place
+    tokenizer: object,
+    train: "Dataset",  # labelled examples: id, label and the traffic's text fields
+    traffic: Traffic,
+    told: Predictions,  # what is told of the traffic
+    recipe: Recipe,
+    seed: int,
+    treatment: StudentOfTraffic,
+    **arguments: object,  # more of transformers.TrainingArguments
+) -> FineTuned:
+    """The model trained on the labelled examples and the traffic together."""
     from datasets import Dataset
 
     fields = traffic.fields
-    columns = {
-        name: [*update.new.train[name], *traffic.rows[name]] for name in ("id", "label", *fields)
-    }
-    return encode(Dataset.from_dict(columns), tokenizer, fields, max_length)
+    columns = {name: [*train[name], *traffic.rows[name]] for name in ("id", "label", *fields)}
+    rows = encode(Dataset.from_dict(columns), tokenizer, fields, recipe.max_length)
+    settings = {"precision": recipe.precision, "progress": False} | recipe.arguments()
+    told = _told_to(rows, told)
+    return fine_tune(model, rows, treatment, seed, old=told, **(settings | arguments))
 
 
 def _told_to(rows: TextRows, told: Predictions) -> Predictions:
@@ -281,25 +289,26 @@ def _told_to(rows: TextRows, told: Predictions) -> Predictions:
 # %% ../../nbs/experiments/retirements.ipynb #rtr00018
 def head_once(
     of: Run,  # the model whose embedding and logits are read: an asked run, or a student's
-    old: Run,  # asked: the old answers
+    old: Run,  # asked: the old answers, with logits or without
     seed: int,
+    judged: Sequence[str] = JUDGED,  # where the head guesses
     hidden: int = 256,
     home: str | Path | None = None,  # where runs live
 ) -> Run:
-    """The run of an OldLogitsHead: its weights, and its guesses of the old logits on JUDGED."""
+    """The run of an OldLogitsHead: its weights, and its guesses of the old logits."""
 
     def compute(folder: Path) -> dict:
         """Fit, guess, keep."""
-        told = old.predictions("traffic")
-        pairs = (embeddings_of(of, "traffic"), of.predictions("traffic").logits)
-        fitted = fit_head(*pairs, told.logits, hidden=hidden, seed=seed)
+        told, new = old.predictions("traffic"), of.predictions("traffic").logits
+        known = told.prediction if told.logits is None else told.logits
+        fitted = fit_head(embeddings_of(of, "traffic"), new, known, new.shape[1], hidden, seed)
         fitted.head.save_pretrained(folder)
-        for split in JUDGED:
+        for split in judged:
             _guess(fitted.head, of, split).save(folder / f"predictions-{split}.parquet")
         return {"loss": fitted.loss, "agreement": fitted.agreement}
 
     about = {"kind": "old_logits_head", "parents": [of.id, old.id], "seed": seed}
-    return run_once(about | {"hidden": hidden}, compute, home)
+    return run_once(about | {"hidden": hidden, "splits": sorted(judged)}, compute, home)
 
 
 def _guess(head: OldLogitsHead, of: Run, split: str) -> Predictions:
