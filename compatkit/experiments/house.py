@@ -28,6 +28,7 @@ CHAIN = (  # a place imports only what stands in an earlier step
     ("compare", "weights", "training"),
     ("language",),
     ("distillation", "regularizers", "gated_fusion", "bcwi", "muscle"),
+    ("retire_the_old",),
     ("experiments",),
     ("cli",),
 )

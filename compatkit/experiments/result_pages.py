@@ -45,7 +45,7 @@ PAPERS = (
     ),
     Paper("bcwi.md", "BCWI", ("bcwi", "landscape"), "https://arxiv.org/abs/2301.10546"),
     Paper("muscle.md", "MUSCLE", ("muscle",), "https://arxiv.org/abs/2407.09435"),
-    Paper("ours.md", "Beyond the papers", ("decisions", "own_case")),
+    Paper("ours.md", "Beyond the papers", ("decisions", "own_case", "retire_the_old")),
 )
 
 
