@@ -66,8 +66,35 @@ def embed(
     found = outputs(_Embedding(model), rows, ("embedding",), **options)["embedding"]
     return Embeddings(np.asarray(rows.ids), found, np.asarray(rows.labels))
 
-# %% ../nbs/embeddings.ipynb #a18ec1b0
-class BackwardCompatibleTraining(Treatment):
+# %% ../nbs/embeddings.ipynb #45257664
+class _OnEmbeddings(Treatment):
+    """A treatment that sees the embedding on its way into the model's own head."""
+
+    weight: float
+    _embedding: torch.Tensor | None = None  # of the batch whose loss is due
+
+    def _weigh(self, weight: float) -> None:
+        """Keep the weight; ValueError for one that is no number of at least 0."""
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ValueError(f"weight {weight} must be a number of at least 0")
+        self.weight = weight
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """The same model, watched."""
+        last_linear(model).register_forward_pre_hook(self._catch)
+        return model
+
+    def _catch(self, layer: nn.Module, given: tuple) -> None:
+        """Keep what the model's own head reads."""
+        self._embedding = given[0]
+
+    def _caught(self) -> torch.Tensor:
+        """The embedding of the batch, (N, D), in single precision; it is given once."""
+        embedding, self._embedding = self._embedding, None
+        return embedding.float()
+
+
+class BackwardCompatibleTraining(_OnEmbeddings):
     """Cross-entropy, and that of the old classifier on the new embeddings (Shen et al. 2020)."""
 
     def __init__(
@@ -77,17 +104,14 @@ class BackwardCompatibleTraining(Treatment):
         # the class of today for each row of the old head; None: the first ones, in their order
         old_classes: Sequence[int] | None = None,
     ):
-        if not (math.isfinite(weight) and weight >= 0):
-            raise ValueError(f"weight {weight} must be a number of at least 0")
+        self._weigh(weight)
         if not isinstance(old_head, nn.Linear):
             raise ValueError(
                 f"the old head is a {type(old_head).__name__}: give the old model's last linear "
                 "layer, frozen_head(model)"
             )
-        self.weight = weight
         self.old_classes = _places(old_head.out_features, old_classes)
         self._head = copy.deepcopy(old_head).float().requires_grad_(False)
-        self._embedding, self._column = None, None
 
     def configuration(self) -> dict:
         """Name, settings, and a hash of the old head."""
@@ -111,12 +135,7 @@ class BackwardCompatibleTraining(Treatment):
         column = torch.full((own.out_features,), -100)
         column[list(self.old_classes)] = torch.arange(len(self.old_classes))
         self._column = column
-        own.register_forward_pre_hook(self._catch)
-        return model
-
-    def _catch(self, layer: nn.Module, given: tuple) -> None:
-        """Keep what the model's own head reads."""
-        self._embedding = given[0]
+        return super().prepare(model)
 
     def loss(
         self, logits: torch.Tensor, label: torch.Tensor, old_logits: torch.Tensor | None = None
@@ -125,14 +144,11 @@ class BackwardCompatibleTraining(Treatment):
         own = F.cross_entropy(logits.float(), label)
         if not self.weight:
             return own
-        embedding, self._embedding = self._embedding, None
+        embedding = self._caught()
         head = self._head.to(embedding.device)
         column = self._column.to(label.device)[label]
-        influence = F.cross_entropy(
-            head(embedding[:, : head.in_features].to(head.weight.dtype)).float(),
-            column,
-            reduction="sum",
-        )
+        old = head(embedding[:, : head.in_features]).float()
+        influence = F.cross_entropy(old, column, reduction="sum")
         return own + self.weight * influence / (column >= 0).sum().clamp_min(1)
 
 
@@ -174,8 +190,8 @@ def with_new_classes(
             made.weight[one], made.bias[one] = size * centre / centre.norm(), bias
     return made
 
-# %% ../nbs/embeddings.ipynb #b3656861
-class EmbeddingRegression(BackwardCompatibleTraining):
+# %% ../nbs/embeddings.ipynb #ef1d1856
+class EmbeddingRegression(_OnEmbeddings):
     """Cross-entropy, and the squared distance to the old embedding of the same example.
 
     Training is given the old embeddings as `as_old_logits` makes them.
@@ -187,18 +203,7 @@ class EmbeddingRegression(BackwardCompatibleTraining):
         self,
         weight: float = 1.0,  # λ; 0 is plain training
     ):
-        if not (math.isfinite(weight) and weight >= 0):
-            raise ValueError(f"weight {weight} must be a number of at least 0")
-        self.weight, self._embedding = weight, None
-
-    def configuration(self) -> dict:
-        """Name and settings."""
-        return Treatment.configuration(self)
-
-    def prepare(self, model: nn.Module) -> nn.Module:
-        """The same model, watched."""
-        last_linear(model).register_forward_pre_hook(self._catch)
-        return model
+        self._weigh(weight)
 
     def loss(
         self, logits: torch.Tensor, label: torch.Tensor, old_logits: torch.Tensor | None = None
@@ -207,15 +212,13 @@ class EmbeddingRegression(BackwardCompatibleTraining):
         own = F.cross_entropy(logits.float(), label)
         if not self.weight:
             return own
-        embedding, self._embedding = self._embedding.float(), None
-        width = old_logits.shape[1]
+        embedding, width = self._caught(), old_logits.shape[1]
         if embedding.shape[1] < width:
             raise ValueError(
                 f"the new embedding has {embedding.shape[1]} dimensions and the old one {width}: a "
                 "narrower encoder is trained alone and mapped (embeddings.fit_map)"
             )
-        both = (F.normalize(one, dim=1) for one in (embedding[:, :width], old_logits.float()))
-        new, old = both
+        new, old = (F.normalize(one, dim=1) for one in (embedding[:, :width], old_logits.float()))
         return own + self.weight * (new - old).square().sum(1).mean()
 
 # %% ../nbs/embeddings.ipynb #33a6de47
