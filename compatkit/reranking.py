@@ -196,7 +196,7 @@ def _place(one: str, used: list) -> int:
     """The place of the best candidate of an id."""
     return int(np.argmax(sum(share * np.asarray(scores[one], float) for scores, share in used)))
 
-# %% ../nbs/reranking.ipynb #c86de0e4
+# %% ../nbs/reranking.ipynb #7f1b0bc1
 KINDS = ("beams", "samples", "dropout")
 _OUTPUTS = ("o_proj", "down_proj", "out_proj", "fc2", "c_proj", "dense_4h_to_h", "wo")
 # a layer's last step, by the names that transformers' models use
@@ -272,9 +272,14 @@ def propose(
             found = list(zip(*times))
         else:
             found = write_candidates(*asked, how, **options)
-    return {one.id: list(dict.fromkeys(texts)) for one, texts in zip(questions, found)}
+    return {one.id: _different(texts) for one, texts in zip(questions, found)}
 
-# %% ../nbs/reranking.ipynb #a148597b
+
+def _different(texts: Sequence[str]) -> list[str]:
+    """Each text once, without the blanks around it: one blank before it is understood."""
+    return list(dict.fromkeys(text.strip() for text in texts))
+
+# %% ../nbs/reranking.ipynb #93e3990f
 class Reranker:
     """The new model proposes, the old one chooses."""
 
@@ -299,7 +304,7 @@ class Reranker:
         best = generate(*self.new, questions, generation, **options)
         more = propose(*self.new, questions, generation, proposal, **options)
         texts = {
-            one.id: list(dict.fromkeys([text, *more[one.id]]))[: proposal.number]
+            one.id: _different([text, *more[one.id]])[: proposal.number]
             for one, text in zip(questions, best)
         }
         return self.scored(questions, texts, **options)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TABLES', 'COMPATIBLE', 'REGRESSION', 'WIDTHS', 'TRAIN', 'SHARES', 'WITHIN', 'update_of', 'recipes_of', 'Chosen',
-           'EmbeddingStudy', 'search_row', 'four_searches', 'four_searches_picture', 'backfilling',
-           'backfilling_picture', 'judged', 'verdict_lines']
+           'EmbeddingStudy', 'search_row', 'checked', 'four_searches', 'four_searches_picture', 'backfilling',
+           'backfilling_picture', 'judged']
 
 # %% ../../nbs/experiments/embedding_studies.ipynb #986ce3d9
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 # %% ../../nbs/experiments/embedding_studies.ipynb #99fe8505
 import numpy as np
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #c80383c9
+# %% ../../nbs/experiments/embedding_studies.ipynb #6d2f99a6
 from compatkit.experiments.embedding_trainings import (
     EncoderSetting,
     LayersRecipe,
@@ -24,12 +24,12 @@ from compatkit.experiments.embedding_trainings import (
     search_once,
 )
 from .recipes import begin, small
-from .result_tables import Row, measure
+from .result_tables import ResultTable, Row, keep_table, measure
 from .runs import Run
 from .study import Planned, Study
 from .upgrades import answers
-from .verdicts import Verdict, is_lower
-from ..metrics import PairedDifference, paired_difference
+from .verdicts import Verdict, is_higher
+from ..metrics import FlipCounts, PairedDifference, competent, paired_difference
 from ..predictions import align
 from ..retrieval import recall_at_1, update_gain
 from ..support.pictures import COLOURS, GREY, LINES, MARKERS, house_style
@@ -68,7 +68,7 @@ def recipes_of(study: Study, table: str, encoder: str) -> tuple:
     old, new = (replace(small(study.scale, layers, steps), epochs=10) for layers in (1, 2))
     return (replace(old, width=32) if table == "width" else old), new
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #f2215fa9
+# %% ../../nbs/experiments/embedding_studies.ipynb #f324aec4
 @dataclass(frozen=True)
 class Chosen:
     """A method at the setting that selection prefers."""
@@ -155,6 +155,38 @@ class EmbeddingStudy:
         """Old queries in the old index, one a seed."""
         return self.over_seeds(lambda seed: self.search(self.old(seed), self.old(seed)))
 
+    def table(self, rows: Sequence[Row]) -> ResultTable:
+        """The rows with title, notes and the command."""
+        what = f"{self.study.chosen.table} table, {self.study.scale} scale"
+        sizes = [
+            f"{len(one.predictions(split)):,} queries on {split}"
+            for one in self.old_in_old()[:1]
+            for split in ("selection", "test")
+        ]
+        old, new = (one.words() for one in self.recipes)
+        notes = self.study.notes(
+            None,
+            f"old: {old}, on {len(self.update.old.train):,} training texts; new: {new}",
+            "selection and test are halved by a hash of the id: an index, and "
+            + " and ".join(sizes),
+            "accuracy: recall at 1, the first hit is of the query's class; NFR: first hits that "
+            "were right with old queries in the old index",
+            "unless a row says *own index*, new queries ask the old index; *new model*: everything "
+            "embedded again",
+            "λ chosen on selection, all seeds together: recall in the own index not below the new "
+            "model's, then the fewest flips in the old index",
+        )
+        return self.study.table(what, rows, notes)
+
+    def keep(self, table: ResultTable, pictures: dict) -> None:
+        """With keep_results: publish the runs, keep table and pictures."""
+        if self.study.chosen.keep_results:
+            self.study.publish()
+            task, scale = self.study.task.name, self.study.scale
+            name = f"embeddings-{task}-{scale}-{self.study.chosen.table}"
+            keep_table(table, name, pictures)
+            print(f"kept {name}")
+
     def best(self, method: str) -> Chosen:
         """A method at the setting that the rule above takes."""
         olds = answers(self.old_in_old(), "selection")
@@ -203,6 +235,22 @@ def _mean_gain(searches: Sequence[Run], olds: Sequence[Run], news: Sequence[Run]
         np.mean([recall_at_1(one) for one in answers(runs)]) for runs in (searches, olds, news)
     ]
     return float(update_gain(*means))
+
+# %% ../../nbs/experiments/embedding_studies.ipynb #b422995e
+def checked(study: EmbeddingStudy, rows: Sequence[Row]) -> str:
+    """The first pair in words; RuntimeError where a smoke run on embedded data shows nothing."""
+    old, new = (runs()[0].predictions("test") for runs in (study.old_in_old, study.in_own))
+    counts = FlipCounts.between(old, new)
+    able = all(competent(one.correct, one.label) for one in (old, new))
+    by_name = {row.method: row.accuracy[0] for row in rows}
+    works = by_name[COMPATIBLE] > by_name["new model, old index"]
+    smoke = study.study.scale == "smoke" and study.study.embedded and not study.study.wiring
+    if smoke and not (able and counts.negative and works):
+        raise RuntimeError(
+            "the smoke run shows nothing: encoders not competent, no flips, or an old classifier "
+            "without any effect"
+        )
+    return f"both encoders competent: {able}; {counts}"
 
 # %% ../../nbs/experiments/embedding_studies.ipynb #ed77dfa6
 def four_searches(
@@ -298,25 +346,19 @@ def backfilling_picture(
     pyplot.close(figure)
     return figure
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #619a2e17
+# %% ../../nbs/experiments/embedding_studies.ipynb #7bbae55f
 WITHIN = 0.01  # of recall at 1: what new-in-new may lose
 
 
 def judged(study: EmbeddingStudy, chosen: Chosen) -> dict[str, Verdict]:
     """Sentence → verdict, on test."""
+    seeds = study.study.seeds
     own = _difference(chosen.own, study.in_own())
     there = _difference(chosen.in_old, study.old_in_old())
     return {
-        "new in new within a point of independent training": _is_above(own, study, -WITHIN),
-        "new in old above old in old": _is_above(there, study),
+        "new in new within a point of independent training": is_higher(own, seeds, -WITHIN),
+        "new in old above old in old": is_higher(there, seeds),
     }
-
-
-def _is_above(difference: PairedDifference, study: EmbeddingStudy, limit: float = 0.0) -> Verdict:
-    """Whether a difference lies above a limit: its whole interval does."""
-    mean, low, high = (limit - value for value in difference)
-    found = is_lower(PairedDifference(mean, high, low), study.study.seeds)
-    return found._replace(difference=difference)
 
 
 def _difference(runs: Sequence[Run], others: Sequence[Run]) -> PairedDifference:
@@ -327,15 +369,3 @@ def _difference(runs: Sequence[Run], others: Sequence[Run]) -> PairedDifference:
         for group in (runs, others)
     ]
     return paired_difference(*right)
-
-
-def verdict_lines(verdicts: dict[str, Verdict]) -> list[str]:
-    """A line a sentence: the word, the difference with its interval, why it is undecided."""
-    lines = []
-    for sentence, one in verdicts.items():
-        mean, low, high = (100 * value for value in one.difference)
-        reason = f"; {one.reason}" if one.reason else ""
-        lines.append(
-            f"{sentence}: {one.word} ({mean:+.2f} points [{low:+.2f}, {high:+.2f}]{reason})"
-        )
-    return lines
