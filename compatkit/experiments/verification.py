@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['EXACT', 'ROUNDING', 'EXPECTED', 'row_again', 'notes_again', 'expected_rows', 'Verdict', 'Finding', 'compare_rows',
-           'verify_table', 'verify_study', 'verify_pages', 'verify_readme', 'verify_outputs', 'quotations',
-           'verify_quotations', 'verify_saved', 'verify_evidence', 'verify', 'verify_written']
+           'verify_table', 'renew_differences', 'verify_study', 'verify_pages', 'verify_readme', 'verify_outputs',
+           'quotations', 'verify_quotations', 'verify_saved', 'verify_evidence', 'verify', 'verify_written']
 
 # %% ../../nbs/experiments/verification.ipynb #238855d4
 import html
@@ -28,7 +28,11 @@ import numpy as np
 
 # %% ../../nbs/experiments/verification.ipynb #f768261c
 from .claims import claims_html, kept_evidence
-from .equal_accuracy import noise_markdown, summaries_markdown
+from compatkit.experiments.equal_accuracy import (
+    noise_markdown,
+    points_markdown,
+    summaries_markdown,
+)
 from .evidence import evidence, evidence_gaps
 from .guarantees import guarantee_rows, world_of
 from compatkit.experiments.kept_answers import (
@@ -41,7 +45,13 @@ from compatkit.experiments.kept_answers import (
     curves_of,
 )
 from .result_pages import out_of_step
-from .result_tables import ResultTable, Row, kept_tables, measure
+from compatkit.experiments.result_tables import (
+    ResultTable,
+    Row,
+    keep_table,
+    kept_tables,
+    measure,
+)
 from .runs import project_root, results_folder
 from .store import checked_predictions, kept_places, read_records
 from ..metrics import fix_rate, new_fault_rate, over_seeds
@@ -442,6 +452,33 @@ def _row_findings(kept: KeptTable, row: Row) -> list[Finding]:
         found.append(_same_words(f"{row.method}, chosen α", row.setting, chosen))
     return found
 
+# %% ../../nbs/experiments/verification.ipynb #1d95ce33
+def renew_differences(
+    shelf: Shelf,
+    results: str | Path | None = None,  # the folder results/; the project's by default
+) -> list[str]:
+    """Write the accuracy differences' intervals of all kept tables as today's rule has them;
+    returns the names of the tables that changed.
+    """
+    changed = []
+    for name, table in shelf.tables.items():
+        kept = shelf.table(name)
+        rows = tuple(_with_interval(kept, row) for row in table.rows)
+        if rows != table.rows:
+            keep_table(replace(table, rows=rows), name, results=results)
+            changed.append(name)
+    return changed
+
+
+def _with_interval(kept: KeptTable, row: Row) -> Row:
+    """A row with today's interval about its kept mean, which halved logits may have moved."""
+    if row.difference is None:
+        return row
+    mean, low, high = row_again(kept, row)[0].difference
+    ends = [row.difference[0] + end - mean for end in (low, high)]
+    same = all(abs(one - other) <= EXACT for one, other in zip(ends, row.difference[1:]))
+    return row if same else replace(row, difference=(row.difference[0], *ends))
+
 # %% ../../nbs/experiments/verification.ipynb #39d2c619
 def verify_study(folder: Path) -> Verdict:
     """The verdict on a study's records and predictions."""
@@ -551,7 +588,11 @@ def verify_saved(root: Path, results: Path) -> Iterator[Verdict]:
     """Whether the saved outputs of claims and equal_accuracy are today's."""
     shown = {
         "claims": [claims_html(results)],
-        "equal_accuracy": [summaries_markdown(results), noise_markdown(results)],
+        "equal_accuracy": [
+            summaries_markdown(results),
+            points_markdown(results),
+            noise_markdown(results),
+        ],
     }
     for name, wanted in shown.items():
         file = root / "nbs" / "experiments" / f"{name}.ipynb"
