@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['NFR', 'PFR', 'NFR_MC', 'ACCURACY', 'ALL_CLASSES', 'NEW_ERRORS', 'KEPT', 'MENDED', 'REMAINING', 'UNCERTAINTY',
            'RELATIVE', 'COST', 'GAINS', 'LOSSES', 'WORDED', 'CLAIMS', 'EVIDENCE', 'Claim', 'Compared', 'pairs_of',
-           'bears_on', 'digest_of', 'kept_evidence', 'differences_of', 'Evidence', 'judge', 'judged', 'place_of',
-           'claims_markdown', 'claims_html']
+           'bears_on', 'digest_of', 'content_of', 'kept_evidence', 'differences_of', 'Evidence', 'judge', 'judged',
+           'place_of', 'claims_markdown', 'claims_html']
 
 # %% ../../nbs/experiments/claims.ipynb #1729995e
 import hashlib
@@ -596,7 +596,19 @@ def digest_of(
         [row.method, row.setting, row.seeds, row.nfr, row.accuracy, row.records]
         for row in table.rows
     ]
-    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+    return _hashed(rows)
+
+
+def content_of(
+    table: ResultTable,
+) -> str:
+    """The same of all that is kept of it: notes, intervals, selection figures, its command."""
+    return _hashed(table.to_dict())
+
+
+def _hashed(content: object) -> str:
+    """The beginning of a SHA-256 of what JSON says of it."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def kept_evidence(

@@ -35,6 +35,7 @@ from compatkit.experiments.claims import (
     UNCERTAINTY,
     Compared,
     bears_on,
+    content_of,
     digest_of,
     pairs_of,
     place_of,
@@ -270,14 +271,13 @@ def asked_of(name: str, kept: KeptTable) -> list[Compared]:
     return list(dict.fromkeys(pairs))
 
 
-def table_evidence(kept: KeptTable) -> dict | None:
-    """The digest and the differences of a table; None where no claim asks any."""
+def table_evidence(kept: KeptTable) -> dict:
+    """The digests of a table and the differences that claims ask of it."""
     asked = [] if kept.table.unjudged else asked_of(kept.name, kept)
-    if not asked:
-        return None
     seen = Seen(kept)
     found = [[*one, *difference_of(seen, one)] for one in asked]
-    return {"digest": digest_of(kept.table), "differences": found}
+    digests = {"digest": digest_of(kept.table), "content": content_of(kept.table)}
+    return digests | {"differences": found}
 
 # %% ../../nbs/experiments/evidence.ipynb #438b20ef
 _BEARING = ("main", "1", "2", "2b", "3", "4", "5", "5a", "5b", "mrpc", "ensemble", "fisher")
@@ -361,7 +361,8 @@ def _methods(tables: Sequence[KeptTable]) -> tuple[dict[str, list], ...]:
             if family and row.qualified and family.method not in curves:
                 many = dials if family.dial else points
                 many.setdefault(family.method, []).extend(_row_points(kept, row))
-    return curves, dials, points
+    once = {name: list(dict.fromkeys(found)) for name, found in points.items()}
+    return curves, dials, once  # a row may stand in several tables
 
 
 def place_evidence(tables: Sequence[KeptTable]) -> dict:
@@ -435,7 +436,7 @@ def evidence(
         group for group in places(shelf).values() if {one.name for one in group} <= set(names)
     ]
     return {
-        "tables": {name: one for name, one in tables.items() if one},
+        "tables": tables,
         "places": [place_evidence(group) for group in groups],
     }
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['EXACT', 'ROUNDING', 'EXPECTED', 'row_again', 'notes_again', 'expected_rows', 'Verdict', 'Finding', 'compare_rows',
-           'verify_table', 'renew_differences', 'verify_study', 'verify_pages', 'verify_readme', 'verify_outputs',
+           'verify_table', 'renew_tables', 'verify_study', 'verify_pages', 'verify_readme', 'verify_outputs',
            'quotations', 'verify_quotations', 'verify_saved', 'verify_evidence', 'verify', 'verify_written']
 
 # %% ../../nbs/experiments/verification.ipynb #238855d4
@@ -453,19 +453,21 @@ def _row_findings(kept: KeptTable, row: Row) -> list[Finding]:
     return found
 
 # %% ../../nbs/experiments/verification.ipynb #1d95ce33
-def renew_differences(
+def renew_tables(
     shelf: Shelf,
     results: str | Path | None = None,  # the folder results/; the project's by default
 ) -> list[str]:
-    """Write the accuracy differences' intervals of all kept tables as today's rule has them;
-    returns the names of the tables that changed.
+    """Write the accuracy differences' intervals of all kept tables as today's rule has them, and
+    what follows from the predictions in their notes; returns the names of those that changed.
     """
     changed = []
     for name, table in shelf.tables.items():
         kept = shelf.table(name)
         rows = tuple(_with_interval(kept, row) for row in table.rows)
-        if rows != table.rows:
-            keep_table(replace(table, rows=rows), name, results=results)
+        counted = kept.kind not in ("cost", "guarantee")
+        notes = notes_again(kept) if counted else table.notes
+        if (rows, notes) != (table.rows, table.notes):
+            keep_table(replace(table, rows=rows, notes=notes), name, results=results)
             changed.append(name)
     return changed
 
@@ -553,7 +555,7 @@ def verify_outputs(
         )
         if same or title not in found:
             word = "same" if same else "differs"
-            found[title] = Verdict(f"nbs/{file.name}", word, len(kept), words)
+            found[title] = Verdict(_place(file), word, len(kept), words)
     return list(found.values())
 
 # %% ../../nbs/experiments/verification.ipynb #40a99e6b
@@ -575,13 +577,22 @@ def quotations(
 
 
 def verify_quotations(file: Path, tables: dict) -> list[Verdict]:
-    """A verdict on what a notebook's sentences quote; none where they quote nothing."""
-    cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
-    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
-    found = [one for text in texts for one in quotations(text, tables)]
+    """A verdict on what a notebook's or a page's sentences quote; none where they quote nothing."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        words = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+        text = "\n\n".join(words)
+    found = quotations(text, tables)
     wrong = [f"{what}: says {shown}, is {said}" for what, shown, said in found if shown != said]
-    word = "differs" if wrong else "same"
-    return [Verdict(f"nbs/{file.name}, words", word, len(found), "; ".join(wrong))] if found else []
+    word, name = "differs" if wrong else "same", _place(file)
+    return [Verdict(f"{name}, words", word, len(found), "; ".join(wrong))] if found else []
+
+
+def _place(file: Path) -> str:
+    """A notebook by its path below nbs/, a page by its name."""
+    parts = file.parts
+    return "/".join(parts[parts.index("nbs") :]) if "nbs" in parts else file.name
 
 
 def verify_saved(root: Path, results: Path) -> Iterator[Verdict]:
@@ -685,6 +696,7 @@ def verify_written(results: Path, kept: dict) -> Iterator[Verdict]:
     yield verify_readme(root)
     yield from verify_saved(root, results)
     titles = {table.title: table for table in kept.values()}
-    for file in sorted((root / "nbs").glob("*.ipynb")):
+    yield from verify_quotations(root / "README.md", kept)
+    for file in sorted((root / "nbs").rglob("*.ipynb")):
         yield from verify_outputs(file, titles)
         yield from verify_quotations(file, kept)
