@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -132,6 +133,22 @@ def test_the_kept_evidence_comes_out_again_and_a_changed_number_is_found(shelf, 
     kept["tables"][NAMES[1]]["differences"][0][6] += 1e-6
     (tmp_path / EVIDENCE).write_text(json.dumps(kept))
     assert verify_evidence(shelf, names, tmp_path).word == "differs"
+
+
+def test_words_that_nothing_computes_cannot_be_edited_unseen(shelf, tmp_path):
+    kept = kept_evidence(ROOT / "results")
+    (tmp_path / EVIDENCE).write_text(json.dumps(kept))
+    name, other = "gated_fusion-pydoc-mini-a-main-out_of_fold", Shelf(ROOT / "results")
+    other._truths, table = shelf._truths, shelf.tables[name]
+    assert verify_evidence(other, [name], tmp_path).word == "same"
+    for changed in (
+        replace(table, notes=(*table.notes[:-1], table.notes[-1] + " indeed")),
+        replace(table, command=table.command + " -p seeds 5"),
+        replace(table, title=table.title + "!"),
+    ):
+        other.tables[name] = changed
+        found = verify_evidence(other, [name], tmp_path)
+        assert found.word == "differs" and "content" in found.detail
 
 
 def test_a_place_is_left_out_where_not_all_its_tables_are_asked_for(shelf):
