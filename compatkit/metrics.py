@@ -6,7 +6,7 @@
 __all__ = ['MEASURES', 'BEYOND_NOISE', 'MCNEMAR', 'BESIDE', 'SCORE_MEASURES', 'MODEL_MEASURES', 'SmoothFlips', 'OverSeeds',
            'PairedDifference', 'FlipCounts', 'Measure', 'clopper_pearson', 'written', 'smooth_flips', 'fix_rate',
            'new_fault_rate', 'agreement', 'fit_temperature', 'Sureness', 'calibration_error', 'macro_f1', 'over_seeds',
-           'on_par', 'lowest_nfr', 'competent', 'paired_difference']
+           'on_par', 'lowest_nfr', 'competent', 'paired_difference', 'crossed_difference']
 
 # %% ../nbs/metrics.ipynb #798acf18
 from collections import namedtuple
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from .predictions import Predictions, align, log_softmax
 from .support.binomial import share_for
-from .support.paired import gain_interval, mcnemar
+from .support.paired import CrossedMean, crossed_mean, gain_interval, mcnemar
 
 # %% ../nbs/metrics.ipynb #a4c18757
 def _answers(values, name):
@@ -804,35 +804,28 @@ def paired_difference(
     treated: ArrayLike,
     untreated: ArrayLike,  # the same shape, same seeds and examples
     level: float = 0.95,  # of the interval
-    repeats: int = 10_000,  # bootstrap draws
-    seed: int = 0,  # of the draws
 ) -> PairedDifference:
-    """Mean of treated minus untreated with its bootstrap interval over seeds and examples.
+    """Mean of treated minus untreated with its interval over seeds and examples.
 
     Raises ValueError for unequal shapes and nan.
     """
+    found = crossed_difference(treated, untreated)
+    arm = found.arm(level)
+    return PairedDifference(found.mean, found.mean - arm, found.mean + arm)
+
+
+def crossed_difference(
+    treated: ArrayLike,  # (S, N) or (N,), as for `paired_difference`
+    untreated: ArrayLike,  # the same shape
+) -> CrossedMean:
+    """The same difference with the standard errors that its interval is made of."""
     treated, untreated = (np.atleast_2d(np.asarray(c)) for c in (treated, untreated))
     if treated.shape != untreated.shape or treated.ndim != 2 or treated.size == 0:
         raise ValueError(
             f"shapes {treated.shape} and {untreated.shape}: both need (seeds, examples), the "
             "same, and not empty"
         )
-    patterns, counted = np.unique(_change(treated, untreated), axis=1, return_counts=True)
-    seeds, examples = treated.shape
-    generator = np.random.default_rng(seed)
-    drawn = np.empty(repeats)
-    step = max(1, min(500, 5_000_000 // len(counted)))  # a few hundred at a time bounds the memory
-    for start in range(0, repeats, step):
-        part = drawn[start : start + step]
-        seed_weight = (
-            generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=len(part)) / seeds
-        )
-        example_weight = (
-            generator.multinomial(examples, counted / examples, size=len(part)) / examples
-        )
-        part[:] = ((seed_weight @ patterns) * example_weight).sum(axis=1)
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    return PairedDifference(float((patterns @ counted).mean() / examples), float(low), float(high))
+    return crossed_mean(_change(treated, untreated))
 
 
 def _change(treated, untreated):
