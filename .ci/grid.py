@@ -23,6 +23,7 @@ from environment import ROOT, use_the_environment
 GATED_FUSION = ("main", "1", "2", "3", "4", "5", "6", "rates")
 DISTILLATION = ("main", "3", "4", "5a", "5b", "figure5", "one_model")
 BCWI = ("main", "curve", "baselines", "cost", "ensemble", "soup", "fisher", "classes")
+RETIRE = ("main", "together", "cache", "churn")
 MUSCLE = ("main", "3", "4", "5", "6", "figure4", "figure5", "dial")
 STEPS = {"scale": "paper", "max_steps": 2}
 TWO_STEPS = STEPS | {"seeds": 1, "settings": 1}
@@ -55,6 +56,12 @@ GRID = [
         for table in ("main", "classes")
         for task in ("banking77", "ag_news")
     ),
+    *((table == "main", "retire_the_old", FEW | {"table": table}) for table in RETIRE),
+    *(
+        (False, "retire_the_old", FEW | {"table": "main", "upgrade": upgrade})
+        for upgrade in ("a", "b")
+    ),
+    (False, "retire_the_old", STEPS | {"table": "main", "task": "massive", "seeds": 1}),
     *((table == "main", "distillation", FEW | {"table": table}) for table in DISTILLATION),
     *(
         (False, "distillation", FEW | {"table": table, "task": "digits"})

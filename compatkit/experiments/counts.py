@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MODELS', 'SIZES', 'VOTES', 'UPGRADES', 'MEMBERS', 'STRENGTHS', 'SOUP', 'ALPHAS', 'PAIRS', 'FAMILIES',
-           'ADAPTER_SETTINGS', 'COUNTED', 'hub_shape', 'Size', 'default_seeds', 'trainings_of_job', 'models_of_job',
-           'downloads_of_job', 'plan', 'distinct_hours']
+           'ADAPTER_SETTINGS', 'COUNTED', 'STORED_IMAGE', 'hub_shape', 'Size', 'default_seeds', 'trainings_of_job',
+           'models_of_job', 'downloads_of_job', 'stored_by_job', 'plan', 'distinct_hours']
 
 # %% ../../nbs/experiments/counts.ipynb #97ebb7bf
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +20,7 @@ from compatkit.experiments.recipes import (
     ROBERTA,
     UPDATE,
     architectures,
+    own_seeds,
 )
 from compatkit.experiments.rehearsal import (
     JobPlan,
@@ -253,12 +254,11 @@ def _distillation(job: Job, seeds: int) -> Iterator[Trainings]:
     sides = {"4": (False, True), "5a": (True, True), "5b": (True, True)}.get(table, (False, False))
     half = 0.5 if table in ("5a", "5b") else 1
     rows = round(SIZES[task].train * half)
-    yield _image_trainings(
-        "old", members, sides[0], task, examples=rows, kept=table == "augmentation"
-    )
+    yield _image_trainings("old", members, sides[0], task, examples=rows, kept=True)
     yield _image_trainings("new", members, sides[1], task)
     answered = SIZES[task].answered
-    loop = _TREATMENTS["augmentation"] * seeds if table == "augmentation" else 0
+    # old logits of augmented images are recomputed; table augmentation has kept ones beside them
+    loop = _TREATMENTS["augmentation"] * seeds if table == "augmentation" else treated
     if treated - loop:
         yield _image_trainings("treated", treated - loop, sides[1], task, answered=answered)
     if loop:
@@ -405,13 +405,16 @@ COUNTED: dict[str, Callable] = {
 def default_seeds(
     notebook: str,  # such as bcwi
 ) -> int:
-    """How many seeds a notebook takes when none is named, read from its parameters."""
+    """How many seeds a notebook takes at paper scale when none is named, read from its
+    parameters.
+    """
     from papermill import inspect_notebook
 
     from compatkit.experiments.runs import project_root
 
     parameters = inspect_notebook(str(project_root() / "nbs" / f"{notebook}.ipynb"))
-    return int(parameters["seeds"]["default"])
+    given = parameters["seeds"]["default"].strip("\"'")
+    return own_seeds(notebook, "paper") if given == "auto" else int(given)
 
 
 def trainings_of_job(
@@ -455,6 +458,18 @@ def downloads_of_job(
     return [*models, (job.task, SIZES[job.task].download)]
 
 
+STORED_IMAGE = 3 * 256 * 341  # bytes of a photograph of 4 : 3, its shorter side 256 pixels
+
+
+def stored_by_job(
+    job: Job,
+) -> int:
+    """Bytes of the images that a job decodes once; tables of one task share them."""
+    size = SIZES[job.task]
+    heads = {one.step.shape.head for one in trainings_of_job(job) if one.step}
+    return STORED_IMAGE * (size.train + size.answered) if "image" in heads else 0
+
+
 def plan(
     jobs: Sequence[Job],  # of the paper scale
     device: str = "h100",  # a name of DEVICES
@@ -464,7 +479,8 @@ def plan(
     for job in jobs:
         if job.scale != "paper":
             raise ValueError(f"{job}: a plan is made for the paper scale")
-        yield plan_line(str(job), trainings_of_job(job), device, memory, downloads_of_job(job))
+        needs = downloads_of_job(job), stored_by_job(job)
+        yield plan_line(str(job), trainings_of_job(job), device, memory, *needs)
 
 
 def distinct_hours(

@@ -24,14 +24,17 @@ CHAIN = (  # a place imports only what stands in an earlier step
     ("support",),
     ("predictions",),
     ("metrics",),
-    ("ensembles", "decisions"),
+    ("ensembles", "decisions", "retrieval"),
     ("compare", "weights", "training"),
     ("language",),
-    ("distillation", "regularizers", "gated_fusion", "bcwi", "muscle"),
+    ("distillation", "regularizers", "gated_fusion", "bcwi", "muscle", "embeddings", "reranking"),
+    ("retire_the_old",),
     ("experiments",),
     ("cli",),
 )
-LIGHT = frozenset({"support", "predictions", "metrics", "ensembles", "decisions", "compare", "cli"})
+LIGHT = frozenset(
+    {"support", "predictions", "metrics", "ensembles", "decisions", "retrieval", "compare", "cli"}
+)
 HOME = "index"  # the notebook that the site and the reader begin with
 
 # %% ../../nbs/experiments/house.ipynb #house0007

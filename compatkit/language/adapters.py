@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -39,7 +38,7 @@ from transformers.trainer_callback import PrinterCallback
 # %% ../../nbs/language/adapters.ipynb #f388e773
 from .teachers import learnt_positions, model_fingerprint, whole_tensor
 from ..support.hashing import hash_order
-from ..training.loop import LengthGroupedSampler, resolve_precision
+from ..training.loop import LengthGroupedSampler, last_checkpoint, resolve_precision
 
 # %% ../../nbs/language/adapters.ipynb #bdf9b1ce
 if TYPE_CHECKING:
@@ -464,9 +463,7 @@ def train_adapter(
             **data,
         )
         trainer.remove_callback(PrinterCallback)
-        trainer.train(
-            resume_from_checkpoint=_last_checkpoint(place) if folder is not None else None
-        )
+        trainer.train(resume_from_checkpoint=last_checkpoint(place, "adapter_model.safetensors"))
         history = trainer.state.log_history
     model.eval()
     losses = {entry["epoch"]: entry["eval_loss"] for entry in history if "eval_loss" in entry}
@@ -555,23 +552,3 @@ def _or_nothing(path: Path) -> dict:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return {}
-
-
-def _last_checkpoint(folder: Path) -> str | None:
-    """The newest whole checkpoint; Trainer writes its state last, so one without it was being
-    written when the process died.
-    """
-    found = sorted(
-        folder.glob("checkpoint-*"),
-        key=lambda path: int(path.name.rpartition("-")[2]),
-        reverse=True,
-    )
-    for path in found:
-        if (
-            "global_step" in _or_nothing(path / "trainer_state.json")
-            and (path / "adapter_model.safetensors").is_file()
-        ):
-            return str(path)
-        if int(os.environ.get("RANK", 0)) == 0:
-            shutil.rmtree(path)
-    return None

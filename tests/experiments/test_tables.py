@@ -116,6 +116,9 @@ def test_workers_share_cores_and_gpus(monkeypatch):
     assert machines_share() == (8, 1, []) and machines_share(2) == (2, 4, [])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     assert machines_share() == (2, 4, ["2", "5"])
+    assert machines_share(gpus=1) == (1, 8, ["2"])
+    with pytest.raises(ValueError, match="3 GPUs are asked for and this machine shows 2.*VISIBLE"):
+        machines_share(gpus=3)
 
 
 def pretended(log, seconds=0.02):
@@ -143,17 +146,47 @@ def test_every_job_runs_once_and_gpus_are_never_shared(monkeypatch):
     assert sum(what == "begin" for what, *_ in log) == len(wanted)
 
 
-def test_jobs_that_share_runs_wait_for_each_other_only_when_nothing_else_is_left(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    log = []
-    list(
-        run_jobs(
-            jobs(["gated_fusion:1", "gated_fusion:2", "bcwi:cost", "bcwi:soup"], "smoke"),
-            workers=2,
-            work=pretended(log),
-        )
-    )
-    assert {job.entry.notebook for what, job, _ in log[:2]} == {"gated_fusion", "bcwi"}
+def test_a_worker_without_a_job_helps_until_the_job_is_made(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    log, helped = [], []
+
+    def help_(job, folder, threads, environment, over):
+        helped.append((job, environment["CUDA_VISIBLE_DEVICES"]))
+        while not over():
+            time.sleep(0.01)
+
+    wanted = jobs(["bcwi:cost", "bcwi:soup"], "smoke")
+    outcomes = list(run_jobs(wanted, work=pretended(log, 0.3), helper=help_))
+    assert {one.job for one in outcomes} == set(wanted)
+    assert sum(what == "begin" for what, *_ in log) == 2 and helped[0] == (wanted[0], "2")
+
+
+PARTS = """
+import os, time
+from compatkit.experiments.runs import run_once
+
+def part(number):
+    def compute(folder):
+        time.sleep(0.5)
+        with open("parts.txt", "a") as file:
+            file.write(f"{number} {os.getpid()}\\n")
+        return {"value": number}
+
+    return run_once({"kind": "part", "number": number}, compute)
+
+runs = [part(number) for number in range(16)]
+print(sum(run.results["value"] for run in runs))
+"""
+
+
+def test_two_workers_share_the_runs_of_one_table(project):
+    tables.source(PARTS)
+    (outcome,) = run_jobs([one_job()], workers=2, helper=tables.help_job)
+    assert "120" in (outcome.run.folder / "notebook.ipynb").read_text()
+    lines = [line.split() for line in (project / "parts.txt").read_text().splitlines()]
+    assert sorted(int(number) for number, _ in lines) == list(range(16)), "each was computed once"
+    assert len({process for _, process in lines}) == 2
+    assert not [path for path in project.rglob("*.ipynb") if "bcwi" in path.name][1:]
 
 
 def test_two_commands_at_once_make_a_job_once(project):
@@ -257,6 +290,8 @@ def test_a_failed_job_is_told_and_status_1(project):
         ),
         (["--run", "bcwi:cost", "--scale", "smoke", "--ray", "somewhere"], "give host:port"),
         (["--verify", "--only", "nothing"], "has no table nothing"),
+        (["--run", "bcwi:cost", "--scale", "smoke", "--gpus", "9"], "9 GPUs are asked for"),
+        (["--run", "bcwi:cost", "--scale", "smoke", "--gpus", "0.5"], "a whole GPU"),
     ],
 )
 def test_bad_input_is_status_2_with_a_sentence(project, arguments, words):
