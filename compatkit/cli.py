@@ -22,7 +22,7 @@ import click
 from . import __version__
 from .compare.logs import Wanted
 from .compare.policy import LIMITS, Policy
-from .compare.text_tables import visible
+from .compare.sections import visible
 from .support.outputs import Outputs
 from .support.table_files import plain_file
 
@@ -94,6 +94,11 @@ def _pair(files, old, new, label, id, on_missing, rename, columns, wanted):
             files[0], files[-1], on_missing, columns=columns, wanted=wanted, sides=sides
         )
     if len(files) == 1:
+        if reader := reader_of(files[0]):
+            raise ValueError(
+                f"{files[0]} is one log ({reader.name}): name a second one, or where it holds "
+                "several models two of them, with --old and --new"
+            )
         if not (old and new):
             raise ValueError(
                 f"{files[0]} is one file: name a second one, or the columns of both versions with "
@@ -198,6 +203,7 @@ def app(context: click.Context) -> None:
 @click.option(
     "--junit", type=_FILE, metavar="FILE", help="write the gate's conditions as JUnit XML"
 )
+@click.option("--link", metavar="URL", help="the page's address, for comment and summary")
 @click.option("--html", type=_FILE, metavar="FILE", help="write a page")
 @click.option("--flips", type=_FILE, metavar="FILE", help="write the flips (csv, parquet or jsonl)")
 @click.option(
@@ -296,8 +302,8 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
         **{name: getattr(given, name) for name in options},
     )
     with Outputs([*files, given.policy], given.force) as outputs:
-        told = _for_pull_request(suite, given, outputs)
-    _print(told + _shown_suite(suite, given))
+        text = _for_pull_request(suite, _shown_suite(suite, given), given, outputs)
+    _print(text)
     return suite.exit_status
 
 
@@ -312,15 +318,15 @@ def _shown_suite(suite, given: SimpleNamespace) -> str:
     return suite.status + "\n" if given.quiet else str(suite)
 
 
-def _for_pull_request(found, given: SimpleNamespace, outputs: Outputs) -> str:
-    """Write --comment and --junit of a comparison or a suite; what --github prints."""
+def _for_pull_request(found, report: str, given: SimpleNamespace, outputs: Outputs) -> str:
+    """Write --comment and --junit of a comparison or a suite. Returns what is printed."""
     from compatkit.compare.pull_requests import pull_request_files
 
     places = (
         path and outputs.add(path, option)
         for path, option in ((given.comment, "--comment"), (given.junit, "--junit"))
     )
-    return pull_request_files(found, given.github, *places)
+    return pull_request_files(found, report, given.github, *places, given.link or "")
 
 
 def _settings(given: SimpleNamespace, policy: Policy) -> dict:
@@ -366,8 +372,8 @@ def _compare_two(
         write_rows(flip_rows(comparison.pair)[0], outputs.add(given.flips, "--flips"))
     if given.html:
         comparison.write_page(outputs, given.html, given.limit)
-    told = _for_pull_request(comparison, given, outputs)
-    return report.EXIT_STATUS[comparison.status], told + _shown(comparison, given)
+    text = _for_pull_request(comparison, _shown(comparison, given), given, outputs)
+    return report.EXIT_STATUS[comparison.status], text
 
 
 def _shown(comparison, given: SimpleNamespace) -> str:
@@ -392,6 +398,11 @@ def _compare_many(
     if unfit := [f"--{name}" for name in ("old", "new", "id") if getattr(given, name)]:
         raise ValueError(
             f"{unfit[0]} goes with one file of two versions, and there are {len(files)}"
+        )
+    if unfit := [f"--{name}" for name in ("github", "comment", "junit") if getattr(given, name)]:
+        raise ValueError(
+            f"{unfit[0]} is for two versions, and there are {len(files)}: compare the last two "
+            "with it"
         )
     if given.picture and given.picture.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--picture {given.picture}: the name must end in .png, .svg or .pdf")

@@ -742,7 +742,7 @@ def _save(predictions, path):
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)  # pyarrow removes what it could not write itself
         raise
     return path
 

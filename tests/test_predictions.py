@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -578,6 +579,16 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
     with pytest.raises(ValueError):
         Predictions(["1"], ["1"], ["1"]).save(path)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_called_so(tmp_path, monkeypatch):
+    def full(table, path, **_):
+        Path(path).unlink()  # as pyarrow does
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pyarrow.parquet.write_table", full)
+    with pytest.raises(OSError, match="No space left"):
+        simple().save(tmp_path / "a.parquet")
 
 
 # -- sample files of the lm-evaluation-harness ----------------------------------------------------

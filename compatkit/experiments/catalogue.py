@@ -226,6 +226,18 @@ CATALOGUE = (
         ("sst2", "mrpc"),
         (),
     ),
+    *_of(
+        "compatkit",
+        "retire_the_old",
+        {
+            "main": "heads and students of unlabelled traffic beside two models",
+            "together": "students with interpolation, with a head, under a certificate",
+            "cache": "a head in the place of the nearest neighbour in caches of old logits",
+            "churn": "churn constraint, anchor and RCAT on labelled examples",
+        },
+        (*_ADDED, "sst2"),
+        (),
+    ),
 )
 
 # %% ../../nbs/experiments/catalogue.ipynb #161cf14b

@@ -254,12 +254,11 @@ def _distillation(job: Job, seeds: int) -> Iterator[Trainings]:
     sides = {"4": (False, True), "5a": (True, True), "5b": (True, True)}.get(table, (False, False))
     half = 0.5 if table in ("5a", "5b") else 1
     rows = round(SIZES[task].train * half)
-    yield _image_trainings(
-        "old", members, sides[0], task, examples=rows, kept=table == "augmentation"
-    )
+    yield _image_trainings("old", members, sides[0], task, examples=rows, kept=True)
     yield _image_trainings("new", members, sides[1], task)
     answered = SIZES[task].answered
-    loop = _TREATMENTS["augmentation"] * seeds if table == "augmentation" else 0
+    # old logits of augmented images are recomputed; table augmentation has kept ones beside them
+    loop = _TREATMENTS["augmentation"] * seeds if table == "augmentation" else treated
     if treated - loop:
         yield _image_trainings("treated", treated - loop, sides[1], task, answered=answered)
     if loop:

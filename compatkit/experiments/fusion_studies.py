@@ -26,7 +26,7 @@ from .runs import Run
 from .study import Planned, Study
 from .trainings import out_of_fold
 from .treatments import setting_words
-from .upgrades import Search, Upgrade, answers
+from .upgrades import Search, Upgrade, answers, trainings_of_search
 from ..predictions import Predictions
 from ..training.loop import Treatment
 
@@ -126,15 +126,17 @@ class FusionStudy:
     def plan(self, name: str) -> None:
         """Say what an upgrade trains."""
         (old, new), seeds = self.recipes(name), self.study.seeds
-        further = seeds - 1  # a chosen setting is run with the other seeds as well
-        distilled = len(self.distillations) + further if self.distillations else 0
+        distilled, gated = (
+            trainings_of_search(len(grid), seeds) if grid else 0
+            for grid in (self.distillations, self.gates)
+        )
         self.study.plan(
             f"upgrade {name}",
             Planned("old", seeds if old.model != "linear" else 1, old),
             Planned("old with a fold left out", self.folds * seeds, old),
             Planned("new", self.members or seeds, new),
             Planned("distilled", distilled, new),
-            Planned("last epochs of gated fusion", len(self.gates) + further, new, epochs=1),
+            Planned("last epochs of gated fusion", gated, new, epochs=1),
         )
 
     def run(self, name: str) -> FusedUpgrade:

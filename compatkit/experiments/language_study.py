@@ -601,11 +601,10 @@ def _shows_something(study: LanguageStudy, name: str, able: bool) -> None:
 def with_choice(
     rows: Sequence[Row],  # of one method at several settings
     untreated: Row,  # of the new model
-    examples: int,  # on selection
 ) -> list[Row]:
     """The rows, the preferred one marked in its setting; all are marked where none is on a par."""
     accuracy, nfr = ([row.selection[name][0] for row in rows] for name in ("accuracy", "nfr"))
-    best = lowest_nfr(accuracy, nfr, untreated.selection["accuracy"][0], examples)
+    best = lowest_nfr(accuracy, nfr, untreated.selection["accuracy"][0])
     marks = dict.fromkeys(range(len(rows)), "; none was on a par")
     if best is not None:
         marks = {best: "; chosen on selection"}

@@ -9,6 +9,7 @@ __all__ = ['RECALL', 'SHARED', 'project_root', 'home', 'results_folder', 'config
 
 # %% ../../nbs/experiments/runs.ipynb #30205d67
 import configparser
+import gc
 import hashlib
 import html
 import importlib.metadata
@@ -28,7 +29,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,6 +149,7 @@ _PACKAGES = (
 _PACKAGES += ("datasets", "peft", "accelerate", "safetensors")
 
 
+@cache
 def _versions() -> dict:
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
@@ -429,6 +431,13 @@ def _keep_failure(where: Path, about: dict, error: Exception) -> None:
     write_json(where / "failed" / f"{about['id']}-{stamp}.json", content)
 
 
+@cache  # once in a process
+def _settle() -> None:
+    """What is alive after the first run stays out of later collections of garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 def _compute_into_place(target: Path, about: dict, compute: Callable) -> None:
     """Compute a run in a folder of its own, and move it to `target` when its record is written."""
     where, name = target.parent, target.name
@@ -444,6 +453,7 @@ def _compute_into_place(target: Path, about: dict, compute: Callable) -> None:
         write_json(folder / "record.json", record)
         os.rename(folder, target)
         shutil.rmtree(checkpoint_folder(folder), ignore_errors=True)
+        _settle()
     except Exception as error:
         record["seconds"] = round(time.perf_counter() - clock, 3)
         _keep_failure(where, record, error)

@@ -59,6 +59,7 @@ from .store import study_name
 from .trainings import build, encoded, train_once
 from .treatments import method
 from compatkit.experiments.upgrades import (
+    GRID_SEEDS,
     Search,
     Upgrade,
     nfr_words,
@@ -540,7 +541,7 @@ class Study:
         grid: Sequence,  # settings
         train: Callable,  # (setting, seed) → Run
     ) -> Search:
-        """Try a grid on the first seed, choose on selection, run the choice with all seeds."""
+        """`upgrades.search` with the runs counted among the study's."""
 
         def counted(setting, seed):
             return self.add(train(setting, seed))
@@ -584,8 +585,8 @@ class Study:
             lines.append(f"old: {old.words()}; new: {new.words()}")
             if searched:
                 lines += [
-                    f"settings tried on seed 0 (of {self.seeds}), chosen on selection, reported "
-                    "on test",
+                    f"settings tried on {min(self.seeds, GRID_SEEDS)} of {self.seeds} seed(s), "
+                    "chosen on all their selection splits together, reported on test",
                     '"as in the paper": chosen and reported on selection',
                 ]
             lines += ["the old model is deterministic: one run serves all seeds"] * (
@@ -654,8 +655,8 @@ class Study:
         print(f"{title}, to read in a browser: {file}", file=sys.stderr, flush=True)
 
     def show_tried(self, searches: dict, words: Callable = str) -> None:
-        """Every setting that was tried, as it was on the first seed's selection split; name →
-        Search.
+        """Every setting that was tried, as it was on the selection split, mean over the seeds
+        tried; name → Search.
         """
         for name, searched in searches.items():
             for setting, accuracy, nfr, _ in searched.tried:

@@ -83,8 +83,11 @@ def test_a_search_tries_its_grid_on_one_seed_and_the_choice_on_all():
 
 def test_ensembles_have_further_members_and_students():
     found = counted("distillation:main", "imagenet", 1)
-    assert found == {"old": 16, "new": 16, "treated": 5, "old students": 1, "new students": 1}
-    assert counted("distillation:5a", "imagenet", 1) == {"old": 4, "new": 4, "treated": 3}
+    students = {"old students": 1, "new students": 1}
+    assert found == {"old": 16, "new": 16, "old in the loop": 5} | students
+    assert counted("distillation:5a", "imagenet", 1) == {"old": 4, "new": 4, "old in the loop": 3}
+    both = counted("distillation:augmentation", "imagenet", 1)
+    assert both["treated"] == both["old in the loop"] == 2
 
 
 def test_baselines_are_trained_at_all_strengths():

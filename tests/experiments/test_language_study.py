@@ -306,9 +306,9 @@ def at(accuracy, nfr):
 
 
 def test_selection_prefers_the_lowest_nfr_on_a_par():
-    marked = with_choice([at(0.80, 0.05), at(0.80, 0.03), at(0.5, 0.01)], at(0.80, 0.1), 400)
+    marked = with_choice([at(0.80, 0.05), at(0.80, 0.03), at(0.79, 0.01)], at(0.80, 0.1))
     assert [row.setting for row in marked] == ["c", "c; chosen on selection", "c"]
-    unable = with_choice([at(0.5, 0.01), at(0.4, 0.02)], at(0.80, 0.1), 400)
+    unable = with_choice([at(0.5, 0.01), at(0.4, 0.02)], at(0.80, 0.1))
     assert {row.setting for row in unable} == {"c; none was on a par"}
 
 

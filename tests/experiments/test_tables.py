@@ -1,16 +1,19 @@
 """Making tables: side by side, through failures and kills, on a cluster; and taking them away."""
 
+import io
 import json
 import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from compatkit import cli as command
 from compatkit.experiments import tables
 from compatkit.experiments.catalogue import jobs
 from compatkit.experiments.result_tables import ResultTable, Row, keep_table
@@ -191,7 +194,7 @@ def test_two_commands_at_once_make_a_job_once(project):
         'import pathlib, os, time\ntime.sleep(1)\nwith open("count.txt", "a") as file:\n    '
         'file.write("x")'
     )
-    command = [
+    line = [
         sys.executable,
         "-m",
         "compatkit.cli",
@@ -202,7 +205,7 @@ def test_two_commands_at_once_make_a_job_once(project):
         "smoke",
     ]
     both = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(2)
     ]
     told = [one.communicate(timeout=120)[0] for one in both]
@@ -216,7 +219,7 @@ def test_an_interrupt_stops_the_jobs_and_a_later_call_makes_them(project):
         'import time, pathlib\npathlib.Path("begun.txt").touch()\ntime.sleep(60 if not '
         'pathlib.Path("quick.txt").exists() else 0)'
     )
-    command = [
+    line = [
         sys.executable,
         "-m",
         "compatkit.cli",
@@ -227,7 +230,7 @@ def test_an_interrupt_stops_the_jobs_and_a_later_call_makes_them(project):
         "smoke",
     ]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
 
     def begun():
@@ -240,17 +243,16 @@ def test_an_interrupt_stops_the_jobs_and_a_later_call_makes_them(project):
     assert process.wait(timeout=30) == 130
     assert find(kind="table") == [] and failed_runs() == []
     begun()[0].with_name("quick.txt").touch()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "1 made, 0 failed" in done.stdout, done.stdout + done.stderr
 
 
 def cli(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "compatkit.cli", "tables", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    """The command within this process, which saves the start of one; what it would have given."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
+        command.main(["tables", *arguments])
+    return subprocess.CompletedProcess(arguments, left.value.code, out.getvalue(), err.getvalue())
 
 
 def test_commands_are_lines_that_make_the_job(project):
@@ -316,7 +318,7 @@ def test_a_full_disk_fails_the_job_and_leaves_nothing_half_made(project):
     def limit():
         return resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
 
-    command = [
+    line = [
         sys.executable,
         "-m",
         "compatkit.cli",
@@ -326,7 +328,7 @@ def test_a_full_disk_fails_the_job_and_leaves_nothing_half_made(project):
         "--scale",
         "smoke",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=limit)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, preexec_fn=limit)
     assert done.returncode == 1 and "failed" in done.stdout
     assert find(kind="table") == [] and not any((project / "runs" / "unfinished").iterdir())
 
