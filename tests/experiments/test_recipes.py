@@ -10,7 +10,6 @@ import tiny
 from compatkit.experiments import recipes
 from compatkit.experiments.recipes import (
     MINI,
-    PAPER,
     Experiment,
     Recipe,
     at_scale,
