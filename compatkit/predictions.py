@@ -704,26 +704,26 @@ def text_digests(
 
 # %% ../nbs/predictions.ipynb #56f0dc9e
 def mean_logits(
-    members: Iterable[Predictions],  # with logits on the same examples
+    # with logits on the same examples; of a generator one is in memory at a time
+    members: Iterable[Predictions],
 ) -> Predictions:
     """The average of the members' logits, in the first one's order.
 
     Raises ValueError as `align` does.
     """
-    members = list(members)
-    if not members:
+    members = iter(members)
+    if (first := next(members, None)) is None:
         raise ValueError("mean_logits needs at least one member")
-    first = members[0]
     refuse_repeated(first.id, "the first member")
-    total = first.require("logits").astype(np.float64)
-    for member in members[1:]:
+    total, count = first.require("logits").astype(np.float64), 1
+    for count, member in enumerate(members, 2):
         member.require("logits")
         first, member = align(first, member)
         total += member.logits
     return Predictions(
         first.id,
         first.label,
-        logits=(total / len(members)).astype(first.logits.dtype),
+        logits=(total / count).astype(first.logits.dtype),
         classes=first.classes,
     )
 

@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -318,6 +319,20 @@ def test_absent_classes_get_probability_zero():
         over_classes(large, ["x", "y"])
     with pytest.raises(ValueError, match="labels 5 .ids 'a'. are no index"):
         over_classes(Predictions(["a"], [5], logits=[[1.0, 2.0]], classes=["x", "y"]), ["y", "x"])
+
+
+def test_mean_logits_of_a_generator_holds_one_member_at_a_time():
+    alive = []
+
+    def members():
+        for number in range(4):
+            made = Predictions(["a", "b"], logits=np.full((2, 3), float(number)))
+            alive.append(weakref.ref(made.logits))
+            yield made
+            del made
+            assert sum(one() is not None for one in alive[:-1]) <= 1  # the first names the order
+
+    assert (mean_logits(members()).logits == 1.5).all()
 
 
 def test_mean_logits_is_the_mean_by_id():
