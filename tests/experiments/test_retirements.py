@@ -49,7 +49,7 @@ class Book:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """A data update of the tiny task, what it leaves, and a home for runs."""
-    task = tiny.task(train=110)
+    task = tiny.task(train=110, test=48)
     update = more_samples(reduced(task, 60), 2 / 3)
     patch = pytest.MonkeyPatch()
     patch.setenv("COMPATKIT_HOME", str(tmp_path_factory.mktemp("runs")))
@@ -161,17 +161,14 @@ def test_hard_answers_train_a_head_too(models, tmp_path):
     assert found.predictions("new_test").logits.shape[1] == 3
 
 
-def test_a_rule_with_price_0_is_the_pool_and_a_high_price_the_guess(models):
+def test_the_ends_of_a_rule_and_of_a_mixture(models):
     old, new = models.olds.__getitem__, models.news.__getitem__
-    dial = models.rule("rule", old, new)
-    pooled = models.pooled(0).posterior(
-        models.old_on("new_test", 0), new(0).predictions("new_test")
-    )
-    assert (dial.at("new_test", 0.0, 0).prediction == pooled.logits.argmax(1)).all()
-    high = dial.at("new_test", 1e12, 0).prediction
+    high = models.rule("rule", old, new).at("new_test", 1e12, 0).prediction
     assert (high == models.old_on("new_test", 0).logits.argmax(1)).all()
-    mixed = models.mixture("mixture", old, new).at("new_test", 1.0, 0)
-    assert (mixed.logits.argmax(1) == new(0).predictions("new_test").logits.argmax(1)).all()
+    mixed = models.mixture("mixture", old, new)
+    for weight, run in ((0.0, old(0)), (1.0, new(0))):
+        expected = run.predictions("new_test").logits.argmax(1)
+        assert (mixed.at("new_test", weight, 0).logits.argmax(1) == expected).all()
 
 
 def test_dials_are_set_on_selection_over_all_seeds():
