@@ -12,14 +12,14 @@ import os
 import sys
 import tempfile
 import time
-from functools import partial
 from multiprocessing import get_context
+from multiprocessing.connection import wait
 
 import grid
 from environment import ROOT, use_the_environment
 
 SLOWEST = 12  # notebooks whose seconds are shown
-LONGEST_FIRST = ("muscle", "gated_fusion", "bcwi", "distillation", "decisions", "ensembles")
+LONGEST_FIRST = ("muscle", "gated_fusion", "bcwi", "distillation")  # of those with a table
 
 
 def load_packages():
@@ -38,7 +38,8 @@ def load_packages():
 def quick_entries():
     """The entries of the grid that CI runs, the longest first."""
     entries = [entry for entry in grid.GRID if entry[0]]
-    return sorted(entries, key=lambda entry: LONGEST_FIRST.index(entry[1]))
+    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    return sorted(entries, key=lambda entry: place.get(entry[1], len(place)))
 
 
 def tested(name):
@@ -50,15 +51,36 @@ def tested(name):
     return passed, f"{'ok    ' if passed else 'FAILED'} {time.monotonic() - begun:4.0f} s  {name}"
 
 
-def outcome_of(task, folder):
-    """An entry of the grid through papermill, or a notebook's name: (passed, one line)."""
-    return tested(task) if isinstance(task, str) else grid.run(task, folder)
+def report(task, folder, into):
+    """The outcome of an entry of the grid or of a notebook's name, into a pipe."""
+    into.send(tested(task) if isinstance(task, str) else grid.run(task, folder))
+
+
+def begin(task, folder):
+    """A process for a task: (the end of the pipe where its outcome comes out, process, task)."""
+    context = get_context("fork")
+    out, into = context.Pipe(duplex=False)
+    process = context.Process(target=report, args=(task, folder, into))
+    process.start()
+    into.close()  # so that a process that dies closes the pipe
+    return out, process, task
 
 
 def run_all(tasks, folder):
-    """The outcome of every task, each in a process of its own, in the order of the tasks."""
-    with get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
-        return pool.map(partial(outcome_of, folder=folder), tasks, chunksize=1)
+    """The outcomes of all tasks, each in a process of its own, as many at a time as cores."""
+    waiting, running, outcomes = list(tasks), {}, []
+    while waiting or running:
+        while waiting and len(running) < (os.cpu_count() or 1):
+            out, *begun = begin(waiting.pop(0), folder)
+            running[out] = begun
+        for out in wait(running):
+            process, task = running.pop(out)
+            try:
+                outcomes.append(out.recv())
+            except EOFError:
+                outcomes.append((False, f"FAILED    0 s  {task}: its process died"))
+            process.join()
+    return outcomes
 
 
 def seconds_of(outcome):

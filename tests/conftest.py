@@ -33,9 +33,9 @@ def pytest_addoption(parser):
     parser.addoption("--write-golden", action="store_true", help="write tests/golden.json anew")
 
 
-SLOWEST = (
-    "site tables gated_fusion muscle distillation training own_case adapters language bcwi "
-    "regularizers samples".split()
+SLOWEST = (  # names of files, the longest first
+    "site own_case tables gated_fusion muscle cli adapters trainings language_study "
+    "papermill_engine packaging page regularizers distillation_studies distillation".split()
 )
 
 

@@ -68,7 +68,7 @@ def recipes_of(study: Study, table: str, encoder: str) -> tuple:
     old, new = (replace(small(study.scale, layers, steps), epochs=10) for layers in (1, 2))
     return (replace(old, width=32) if table == "width" else old), new
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #f324aec4
+# %% ../../nbs/experiments/embedding_studies.ipynb #5097da77
 @dataclass(frozen=True)
 class Chosen:
     """A method at the setting that selection prefers."""
@@ -115,7 +115,7 @@ class EmbeddingStudy:
         recipes = [None if one.model == "layers" else one for one in (old, new)]  # seconds each
         olds = Planned("old encoders", seeds, recipes[0], task=self.update.old)
         news = Planned("new encoders", seeds * (1 + tried), recipes[1])
-        searches = seeds * (2 * tried + 6 + 2 * (len(SHARES) - 1))
+        searches = seeds * (2 * tried + 7 + 3 * (len(SHARES) - 1))
         self.study.plan(self.update.name, olds, news, Planned("searches", searches))
 
     def old(self, seed: int) -> Run:

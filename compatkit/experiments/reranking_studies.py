@@ -213,7 +213,7 @@ def _keep(answered: Callable, measure: str, folder: Path) -> dict:
         means[split] = float(np.mean(right))
     return {"score": means}
 
-# %% ../../nbs/experiments/reranking_studies.ipynb #e9822d39
+# %% ../../nbs/experiments/reranking_studies.ipynb #cf25fdbb
 TABLES = ("main", "candidates")
 NUMBERS = (5, 10, 20)  # candidates of a question; the paper has 10
 TOGETHER = (0.3, 0.5, 0.7)  # of the new model, where both write together
@@ -276,6 +276,7 @@ class RerankingStudy(Study):
         kinds = 3 if self.chosen.table == "candidates" else 2
         counts = {"bases": 2, "task adapters": 2 * self.seeds, "lots of candidates": kinds}
         counts["lots of candidates"] *= self.seeds
+        counts["choices"] = self.seeds * (6 if self.chosen.table == "candidates" else 12)
         self.plan("reranking", *(Planned(name, number) for name, number in counts.items()))
 
     def running(self, labels: dict | None = None) -> AbstractContextManager:
