@@ -54,6 +54,7 @@ from compatkit.experiments.result_tables import (
 )
 from .runs import project_root, results_folder
 from .store import checked_predictions, kept_places, read_records
+from .upgrades import WHOLE, whole_validation
 from ..metrics import fix_rate, new_fault_rate, over_seeds
 from ..predictions import Predictions
 
@@ -75,6 +76,9 @@ def _measured(kept: KeptTable, row: Row, made: Answered, known: bool) -> Row:
     if made.selection:
         groups = made.olds, made.answers
         chosen = tuple(part(group("selection"), "selection") for group in groups)
+        if any(WHOLE in note for note in kept.table.notes):
+            rest = (part(group("test"), "test") for group in groups)
+            chosen = tuple([*map(whole_validation, zip(*pair))] for pair in zip(chosen, rest))
     plain = None
     if made.untreated:
         source = made.plain if isinstance(made, VersionsAnswered) else kept.of(kept.news)
