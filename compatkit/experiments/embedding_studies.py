@@ -68,7 +68,7 @@ def recipes_of(study: Study, table: str, encoder: str) -> tuple:
     old, new = (replace(small(study.scale, layers, steps), epochs=10) for layers in (1, 2))
     return (replace(old, width=32) if table == "width" else old), new
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #50c62901
+# %% ../../nbs/experiments/embedding_studies.ipynb #085f0e50
 @dataclass(frozen=True)
 class Chosen:
     """A method at the setting that selection prefers."""
@@ -159,22 +159,25 @@ class EmbeddingStudy:
         """The rows with title, notes and the command."""
         what = f"{self.study.chosen.table} table, {self.study.scale} scale"
         sizes = [
-            f"{len(one.predictions(split)):,} queries on {split}"
+            f"{len(one.predictions(split)):,} on {split}"
             for one in self.old_in_old()[:1]
             for split in ("selection", "test")
         ]
         old, new = (one.words() for one in self.recipes)
-        notes = self.study.notes(
-            None,
-            f"old: {old}, on {len(self.update.old.train):,} training texts; new: {new}",
-            "selection and test are halved by a hash of the id: an index, and "
-            + " and ".join(sizes),
+        counts = [f"{len(one.train):,}" for one in (self.update.old, self.update.new)]
+        recalled = self.study.notes(None)[1:]  # the first line counts examples, not queries
+        notes = (
+            self.study.task.rule,
+            f"old: {old}, trained on {counts[0]} texts; new: {new}, trained on {counts[1]}",
+            "each of the other splits is halved by a hash of the id, into an index and queries: "
+            + ", ".join(sizes),
             "accuracy: recall at 1, the first hit is of the query's class; NFR: first hits that "
             "were right with old queries in the old index",
             "unless a row says *own index*, new queries ask the old index; *new model*: everything "
             "embedded again",
             "λ chosen on selection, all seeds together: recall in the own index not below the new "
-            "model's, then the fewest flips in the old index",
+            "model's (*a point allowed*: at most a point), then the fewest flips in the old index",
+            *recalled,
         )
         return self.study.table(what, rows, notes)
 
