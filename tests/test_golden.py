@@ -43,6 +43,7 @@ from compatkit.language.teachers import keep_distributions
 from compatkit.muscle import Compatibility, train_compatibility_adapter
 from compatkit.predictions import Predictions
 from compatkit.regularizers import ElasticWeightConsolidation, Mixout, PriorWeightDecay
+from compatkit.reranking import Reranker, rerank
 from compatkit.retire_the_old import (
     UNLABELLED,
     Anchor,
@@ -52,7 +53,6 @@ from compatkit.retire_the_old import (
     embedded,
     fit_head,
 )
-from compatkit.reranking import Reranker, rerank
 from compatkit.training import encode, fine_tune
 from compatkit.training.loop import outputs
 from compatkit.weights.fisher import fisher_diagonal
@@ -60,7 +60,8 @@ from compatkit.weights.fisher import fisher_diagonal
 FILE = Path(__file__).with_name("golden.json")
 NEARLY = 0.02  # two classes whose logits are nearer than this may change places on another machine
 SIZE = 0.03  # relative, of the mean size of the logits
-LONGER = tiny.FAST | {"num_train_epochs": 8, "learning_rate": 1e-2}
+# steps so small that rounding does not grow: at twice the rate 1e-6 of the weights changed the answers
+LONGER = tiny.FAST | {"num_train_epochs": 6, "learning_rate": 5e-3}
 
 
 @pytest.fixture(scope="module")
