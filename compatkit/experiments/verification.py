@@ -399,9 +399,7 @@ _SPLITS = ("selection", "test")
 def verify_table(kept: KeptTable) -> Verdict:
     """A kept table's verdict."""
     if kept.kind == "cost":
-        return Verdict(
-            kept.name, "not checked", 0, "times and memory were measured, nothing is kept"
-        )
+        return _cost_verdict(kept)
     if kept.kind == "guarantee":
         return _verdict(kept.name, _guarantee_findings(kept))
     found = [*_rows_there(kept), *_notes_there(kept)]
@@ -411,6 +409,20 @@ def verify_table(kept: KeptTable) -> Verdict:
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             return Verdict(kept.name, "differs", len(found), f"{row.method}: {error}")
     return _verdict(kept.name, found)
+
+
+def _cost_verdict(kept: KeptTable) -> Verdict:
+    """Whether a table of costs says what the record of its measurement says."""
+    from compatkit.experiments.step_costs import cost_rows
+
+    names = {one for row in kept.table.rows for one in row.records}
+    if not names:
+        words = "times and memory were measured, and no record of that is kept"
+        return Verdict(kept.name, "not checked", 0, words)
+    (run,) = (kept.shelf.run(one, None) for one in names)
+    made = cost_rows(run.results, (run.id,))
+    shown, again = ([(row.method, row.setting) for row in rows] for rows in (kept.table.rows, made))
+    return _verdict(kept.name, [_same_words("costs", shown, again)])
 
 
 def _verdict(name: str, found: Sequence[Finding]) -> Verdict:
