@@ -18,12 +18,12 @@ from compatkit.metrics import (
     crossed_difference,
     fit_temperature,
     fix_rate,
+    lowest_nfr,
     new_fault_rate,
     on_par,
     over_seeds,
     paired_difference,
     smooth_flips,
-    standard_error,
 )
 from compatkit.predictions import Predictions
 
@@ -450,12 +450,15 @@ def test_over_seeds():
         over_seeds([])
 
 
-def test_standard_error_and_on_par():
-    assert standard_error(0.5, 100) == 0.05 and standard_error(1, 10) == 0
-    assert on_par(0.46, 0.5, 100) and on_par(0.6, 0.5, 100) and not on_par(0.44, 0.5, 100)
-    for bad in ((1.2, 10), (0.5, 0)):
-        with pytest.raises(ValueError):
-            standard_error(*bad)
+def test_on_par_is_not_below_but_for_rounding():
+    assert on_par(0.5, 0.5) and on_par(0.6, 0.5) and not on_par(0.4999, 0.5)
+    assert on_par(0.3, 0.1 + 0.2), "the same accuracy, summed in another order"
+
+
+def test_the_lowest_nfr_of_those_on_par_is_taken():
+    assert lowest_nfr([0.5, 0.6, 0.4], [0.2, 0.1, 0.0], 0.5) == 1
+    assert lowest_nfr([0.5, 0.6, 0.6], [0.1, 0.1, 0.1], 0.5) == 2, "ties: accurate, then later"
+    assert lowest_nfr([0.4], [0.0], 0.5) is None
 
 
 def test_competent_needs_the_bound_above_the_majority():

@@ -6,7 +6,7 @@
 __all__ = ['score_statistic', 'tango_interval', 'mcnemar', 'gain_interval', 'CrossedMean', 'crossed_mean']
 
 # %% ../../nbs/support/paired.ipynb #e5d3f54e
-from math import copysign, hypot, inf, sqrt
+from math import hypot, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -35,9 +35,7 @@ def score_statistic(
         else 2 * negative * gain * (1 - gain) / (linear + root)
     )
     difference, variance = positive - negative - n * gain, n * (2 * rate + gain * (1 - gain))
-    if variance > 0:
-        return difference / sqrt(variance)
-    return 0.0 if difference == 0 else copysign(inf, difference)
+    return difference / sqrt(variance) if variance > 0 else 0.0  # 0: no flips, no gain
 
 # %% ../../nbs/support/paired.ipynb #9035ad8d
 def tango_interval(

@@ -17,6 +17,7 @@ from compatkit.experiments.verification import (
     compare_rows,
     expected_rows,
     quotations,
+    renew_tables,
     verify,
     verify_outputs,
     verify_pages,
@@ -144,6 +145,17 @@ def test_whatever_is_changed_in_a_table_is_found(study, truth, change):
     tamper(study, change)
     assert json.loads(before) != json.loads((study / "tables.json").read_text())
     assert verdict(study, truth).word == "differs"
+
+
+def test_a_weight_that_todays_rule_does_not_take_is_chosen_again(study, truth):
+    before = row(json.loads((study / "tables.json").read_text())[NAME], "old-new logits")
+    tamper(study, lambda table: row(table, "old-new logits").update(setting="weight of new 0.9"))
+    shelf = Shelf(study.parent)
+    shelf._truths["", "pydoc", ""] = truth
+    assert NAME in renew_tables(shelf, study.parent)
+    after = row(json.loads((study / "tables.json").read_text())[NAME], "old-new logits")
+    assert after["setting"] == before["setting"]
+    assert after["nfr"] == pytest.approx(before["nfr"], abs=2e-3)  # logits are kept in half
 
 
 def flipped(study, run):

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from compatkit.support.paired import crossed_mean, gain_interval, mcnemar, tango_interval
+from compatkit.support.paired import (
+    crossed_mean,
+    gain_interval,
+    mcnemar,
+    score_statistic,
+    tango_interval,
+)
 
 
 def likeliest(b, c, n, gain):
@@ -30,6 +36,11 @@ def test_the_ends_are_where_the_score_test_begins_to_refuse(b, c, n):
         rate = likeliest(b, c, n, end)
         score = (c - b - n * end) / sqrt(n * (2 * rate + end * (1 - end)))
         assert abs(score) == pytest.approx(1.959964, abs=2e-4)
+
+
+def test_without_flips_the_statistic_of_no_gain_is_0():
+    assert score_statistic(0, 0, 10, 0) == 0
+    assert score_statistic(0, 3, 10, 0) == pytest.approx(sqrt(3))  # McNemar's: 3 / sqrt(3)
 
 
 def test_a_published_interval():
