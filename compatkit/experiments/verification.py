@@ -475,18 +475,27 @@ def renew_tables(
 ) -> list[str]:
     """Write all kept tables as today's rules have them, without training: the weights and prices
     that are chosen on selection, the intervals of accuracy differences, and what follows from
-    the predictions in their notes. Returns the names of those that changed.
+    the predictions in their notes. Returns the names of those that changed, and of those that
+    cannot be computed from what is published, with the reason; these stay as they are.
     """
     changed = []
     for name, table in shelf.tables.items():
-        kept = shelf.table(name)
-        rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in table.rows)
-        counted = kept.kind not in ("cost", "guarantee")
-        notes = notes_again(kept) if counted else table.notes
-        if (rows, notes) != (table.rows, table.notes):
-            keep_table(replace(table, rows=rows, notes=notes), name, results=results)
+        try:
+            made = _of_today(shelf.table(name))
+        except (ValueError, KeyError) as error:
+            changed.append(f"{name} not renewed: {error}")
+            continue
+        if made != table:
+            keep_table(made, name, results=results)
             changed.append(name)
     return changed
+
+
+def _of_today(kept: KeptTable) -> ResultTable:
+    """The table as today's rules have it."""
+    rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in kept.table.rows)
+    counted = kept.kind not in ("cost", "guarantee")
+    return replace(kept.table, rows=rows, notes=notes_again(kept) if counted else kept.table.notes)
 
 
 def _chosen_again(kept: KeptTable, row: Row) -> Row:
