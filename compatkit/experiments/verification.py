@@ -406,12 +406,14 @@ def verify_table(kept: KeptTable) -> Verdict:
         return _cost_verdict(kept)
     if kept.kind == "guarantee":
         return _verdict(kept.name, _guarantee_findings(kept))
-    found = [*_rows_there(kept), *_notes_there(kept)]
-    for row in (row for row in kept.table.rows if row.seeds):
-        try:
+    found, at = _rows_there(kept), "notes"
+    try:
+        found += _notes_there(kept)
+        for row in (row for row in kept.table.rows if row.seeds):
+            at = row.method
             found += _row_findings(kept, row)
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            return Verdict(kept.name, "differs", len(found), f"{row.method}: {error}")
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        return Verdict(kept.name, "differs", len(found), f"{at}: {error}")
     return _verdict(kept.name, found)
 
 
