@@ -228,6 +228,25 @@ def test_a_notebooks_output_shows_the_kept_table(tmp_path):
         assert [one.word for one in verify_outputs(file, {table.title: table})] == ["same"]
 
 
+def test_tables_follow_a_changed_rule_without_training(study, truth):
+    tamper(study, weight)
+    tamper(study, interval_digit)
+    shelf = Shelf(study.parent)
+    shelf._truths["", "pydoc", ""] = truth
+    shelf.tables = {NAME: shelf.tables[NAME], "gated_fusion-pydoc-mini-a-lost": lost(shelf)}
+    renewed, refused = renew_tables(shelf, study.parent)
+    assert renewed == NAME and "lost not renewed: the run nowhere is named" in refused
+    found = verdict(study, truth)
+    assert found.word in ("same", "within rounding"), found
+
+
+def lost(shelf):
+    """A table of which a run is not published."""
+    table = shelf.tables[NAME]
+    rows = [replace(row, records=("nowhere",) * len(row.records)) for row in table.rows[:1]]
+    return replace(table, rows=(*rows, *table.rows[1:]))
+
+
 def test_data_that_are_not_at_hand_leave_a_table_unchecked(tmp_path, monkeypatch):
     monkeypatch.delenv("COMPATKIT_DATA", raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
