@@ -99,6 +99,13 @@ GRID = [
             ("dial", "piqa"),
         )
     ),
+    *(
+        (table == "main", "embeddings", FEW | {"table": table})
+        for table in ("main", "classes", "width")
+    ),
+    (False, "embeddings", FEW | {"table": "main", "task": "massive"}),
+    *((table == "main", "reranking", FEW | {"table": table}) for table in ("main", "candidates")),
+    (False, "reranking", FEW | {"table": "main", "task": "samsum", "max_steps": 2}),
     *((False, "landscape", FEW | {"table": table, "points": 5}) for table in ("main", "rebasin")),
     (False, "landscape", STEPS | {"table": "main", "task": "massive", "points": 3}),
     (False, "own_case", {"scale": "smoke"}),

@@ -241,7 +241,7 @@ def compare(context: click.Context, files: tuple[Path, ...], **options: object) 
 def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     """Compares, writes and prints. Gives the exit status."""
     from compatkit.compare.pull_requests import check_blessed
-    from compatkit.compare.suites import is_suite
+    from compatkit.compare.suites import are_suites
 
     if given.json + given.markdown + given.quiet > 1:
         raise ValueError("--json, --markdown and --quiet exclude each other")
@@ -251,7 +251,7 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
         raise ValueError("the standard input can be read once: give the other version as a file")
     if not (given.old and given.new):
         _refuse_twice(files)
-    if len(files) == 2 and all(map(is_suite, files)):
+    if are_suites(files):
         return _compare_suites(files, given)
     limits = {name: value for name in LIMITS if (value := getattr(given, name, None)) is not None}
     # options win over the file

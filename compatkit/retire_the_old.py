@@ -259,7 +259,7 @@ def fit_head(
         )
     if not (torch.isfinite(embedding).all() and torch.isfinite(logits).all()):
         raise ValueError("embeddings or logits are not finite: compute them again")
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
         head = OldLogitsHead(embedding.shape[1], logits.shape[1], target.shape[1], hidden)
         order = torch.randperm(len(target))
@@ -269,7 +269,7 @@ def fit_head(
 
 def _tensor(values: object) -> torch.Tensor:
     """Values as a tensor on the processor; floats in single precision."""
-    given = torch.as_tensor(np.asarray(values)) if not torch.is_tensor(values) else values
+    given = values if torch.is_tensor(values) else torch.from_numpy(np.array(values))
     given = given.detach().cpu()
     return given.float() if given.is_floating_point() else given
 

@@ -27,14 +27,32 @@ from compatkit.distillation import (
     LogitDifferenceInhibition,
     NaiveReweighting,
 )
+from compatkit.embeddings import (
+    BackwardCompatibleTraining,
+    EmbeddingRegression,
+    as_old_logits,
+    embed,
+    frozen_head,
+)
 from compatkit.ensembles import average_logits, mix
 from compatkit.gated_fusion import LearnGate
 from compatkit.language.adapters import AdapterRecipe, add_adapter, split_rows, train_adapter
-from compatkit.language.models import TokenRows
+from compatkit.language.models import TokenRows, byte_pairs, small_language_model
+from compatkit.language.tasks import load_questions
 from compatkit.language.teachers import keep_distributions
 from compatkit.muscle import Compatibility, train_compatibility_adapter
 from compatkit.predictions import Predictions
 from compatkit.regularizers import ElasticWeightConsolidation, Mixout, PriorWeightDecay
+from compatkit.retire_the_old import (
+    UNLABELLED,
+    Anchor,
+    RobustnessCongruent,
+    StudentOfTraffic,
+    beside,
+    embedded,
+    fit_head,
+)
+from compatkit.reranking import Reranker, rerank
 from compatkit.training import encode, fine_tune
 from compatkit.training.loop import outputs
 from compatkit.weights.fisher import fisher_diagonal
@@ -63,7 +81,14 @@ def answers(model, rows, **options):
 
 def treated(world, treatment):
     """The logits on the test rows of a model trained under a treatment."""
-    found = fine_tune(tiny.model(1), world["train"], treatment, 1, old=world["old_train"], **LONGER)
+    train, old = world["train"], world["old_train"]
+    if isinstance(treatment, RobustnessCongruent):
+        old = beside(old, answers(world["new"], train))
+    if isinstance(treatment, StudentOfTraffic):  # every other row has no label
+        train = tiny.data(120)
+        train.labels = [one if row % 2 else UNLABELLED for row, one in enumerate(train.labels)]
+        old = old.replace(label=None)
+    found = fine_tune(tiny.model(1), train, treatment, 1, old=old, **LONGER)
     old_test = answers(world["old"], world["test"])
     takes_old = isinstance(treatment, LearnGate)
     return answers(found.model, world["test"], **({"old": old_test} if takes_old else {})).logits
@@ -88,7 +113,34 @@ TREATMENTS = {
     "prior weight decay": lambda world: PriorWeightDecay(world["old"], 1.0),
     "mixout": lambda world: Mixout(world["old"], 0.2),
     "gated fusion": lambda world: LearnGate(seed=3),
+    "anchor": lambda world: Anchor(0.5, 0.3),
+    "RCAT": lambda world: RobustnessCongruent(0.05, 0.1),
+    "student of traffic": lambda world: StudentOfTraffic(2.0),
+    "backward-compatible training": lambda world: BackwardCompatibleTraining(
+        frozen_head(world["old"])
+    ),
 }
+
+
+def drawn_to_old_embeddings(world):
+    """The logits of a model whose embeddings are drawn to the old ones."""
+    old = as_old_logits(embed(world["old"], world["train"]))
+    found = fine_tune(tiny.model(1), world["train"], EmbeddingRegression(2.0), 1, old=old, **LONGER)
+    return answers(found.model, world["test"]).logits
+
+
+def reranked():
+    """The mixed log-likelihoods of six candidates, a row a question; the best is taken."""
+    task = load_questions("arithmetic").limited(train=60, selection=5, test=24)
+    tokenizer = byte_pairs([one.text for one in task.train], 270)
+    new, old = (small_language_model(tokenizer, seed, 1, 32, 64).eval() for seed in (1, 2))
+    texts = {one.id: [one.answer, "0", "7", "11", "23", "105"] for one in task.test}
+    made = Reranker((new, tokenizer), (old, tokenizer)).scored(task.test, texts)
+    mixed = np.array(
+        [0.7 * np.array(made.old[one]) + 0.3 * np.array(made.new[one]) for one in texts]
+    )
+    assert (rerank(made, weight=0.3).place == mixed.argmax(1)).all()
+    return mixed
 
 
 def pair(world):
@@ -126,6 +178,15 @@ def decided(world):
     return np.eye(3)[np.asarray(kept.prediction)] * (1.0 + price)
 
 
+def guessed(world):
+    """Old logits as a head guesses them from the new model's embedding and logits."""
+    seen = [embedded(world["new"], world[split]) for split in ("train", "test")]
+    pairs = (seen[0]["embedding"], seen[0]["logits"], world["old_train"].logits)
+    with torch.no_grad():
+        read = (torch.tensor(seen[1][name]) for name in ("embedding", "logits"))
+        return fit_head(*pairs, hidden=16, seed=3).head(*read).numpy()
+
+
 def compatibility_adapter(world, folder):
     """A language model's next-token logits after MUSCLE's training."""
     recipe = AdapterRecipe(rank=4, batch_size=8, epochs=2, learning_rate=5e-3, warmup_steps=0)
@@ -155,7 +216,10 @@ METHODS = {
     "mixture of logits": lambda world, folder: mixed(world),
     "average of logits": lambda world, folder: averaged(world),
     "decision rule": lambda world, folder: decided(world),
+    "head of old logits": lambda world, folder: guessed(world),
     "compatibility adapter": compatibility_adapter,
+    "regression onto old embeddings": lambda world, folder: drawn_to_old_embeddings(world),
+    "backward-congruent re-ranking": lambda world, folder: reranked(),
 }
 
 

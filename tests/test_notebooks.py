@@ -358,11 +358,9 @@ def base_requirements():
     parser.read(ROOT / "settings.ini", encoding="utf-8")
     settings = parser["DEFAULT"]
     lines = (settings["requirements"] + settings["core_requirements"]).split()
-    names = [re.split(r"[<>=!~\[]", line)[0] for line in lines]
-    return {
-        {"scikit-learn": "sklearn", "ipython": "IPython"}.get(name, name).replace("-", "_")
-        for name in names
-    }
+    names = [re.match(r"[\w.-]+", line)[0] for line in lines]
+    modules = {"scikit-learn": "sklearn", "ipython": "IPython", "backports.zstd": "backports"}
+    return {modules.get(name, name).replace("-", "_") for name in names}
 
 
 def packages_imported(text):
@@ -398,8 +396,8 @@ def test_base_requirements_are_used():
     ]
     used = {package for text in texts for package in packages_imported(text)}
     # accelerate is what transformers.Trainer runs on, pillow what datasets decodes images with;
-    # nobody imports them here
-    assert base_requirements() - used <= {"accelerate", "pillow"}
+    # nobody imports them here, and backports.zstd only where Python has no such module itself
+    assert base_requirements() - used <= {"accelerate", "pillow", "backports"}
 
 
 def test_the_parameters_tag_survives_cleaning():

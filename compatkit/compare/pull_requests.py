@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 from .flips import flip_rows
 from .report import Comparison, compare
 from .sections import Data, as_markdown, in_markdown, percent, visible
-from .suites import Suite, compare_suites, is_suite, suite_sections
+from .suites import Suite, are_suites, compare_suites, suite_sections
 
 # %% ../../nbs/compare/pull_requests.ipynb #21081739
 ENDING = ".blessed.json"
@@ -98,7 +98,7 @@ def gate(
     paths = [Path(path) for path in (old, new) if isinstance(path, (str, os.PathLike))]
     for path in paths:
         check_blessed(path)
-    if len(paths) == 2 and all(map(is_suite, paths)):
+    if are_suites(paths):
         policy = Path(policy) if isinstance(policy, (str, os.PathLike)) else policy
         found = compare_suites(*paths, policy, **options)
     else:

@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['TIERS', 'LEVEL', 'RELATIVE', 'Losses', 'losses_of', 'p_worse', 'UnionTest', 'union_test', 'holm', 'p_by_task',
-           'is_suite', 'tasks_of', 'Tier', 'tiers_of', 'tier_for', 'load_tiers', 'pooled', 'TaskResult', 'Suite',
-           'suite_sections', 'compare_suites']
+           'is_suite', 'are_suites', 'tasks_of', 'Tier', 'tiers_of', 'tier_for', 'load_tiers', 'pooled', 'TaskResult',
+           'Suite', 'suite_sections', 'compare_suites']
 
 # %% ../../nbs/compare/suites.ipynb #97fe5f85
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import expm1, fsum, inf, lcm, log, log1p, sqrt
@@ -24,13 +24,13 @@ import numpy as np
 from . import lm_eval
 from .logs import Log, Wanted
 from .pair import Pair
-from .policy import Policy, share
+from .policy import GATE_STATUSES, LIMITS, Policy, keeps, share
 from .readers import Reader, reader_of
 from .repeats import RandomSigns, rate_interval
 from .report import EXIT_STATUS, Comparison, compare
 from .sections import Data, Section, as_markdown, as_text, percent, points
 from .verdict import Settings
-from ..support.messages import few
+from ..support.messages import few, near
 
 # %% ../../nbs/compare/suites.ipynb #981af614
 _SCORE_STEPS, _SCORE_STATES = 100, 1 << 17
@@ -179,6 +179,28 @@ def is_suite(path: Path) -> bool:
     return path.is_dir() and _reader(path) is None and bool(_files(path))
 
 
+def are_suites(paths: Sequence[Path]) -> bool:
+    """Whether both are folders of tasks.
+
+    Raises ValueError where one is, and the other nothing that could be compared with it.
+    """
+    found = [path for path in paths if is_suite(path)]
+    other = next((path for path in paths if path not in found), None)
+    if len(paths) != 2 or len(found) != 1 or not other.exists():
+        return len(paths) == len(found) == 2
+    if other.is_file():
+        raise ValueError(
+            f"{found[0]} is a folder of tasks and {other} is one file: name the file of that task "
+            "in the folder"
+        )
+    if _reader(other) is None and not lm_eval.holds_samples(other):
+        raise ValueError(
+            f"{found[0]} is a folder of tasks, and {other} holds neither a file of answers nor a "
+            "log"
+        )
+    return False
+
+
 def tasks_of(folder: Path, wanted: Wanted = Wanted()) -> dict[str, Path]:
     """Task → its file. Raises ValueError where two files are about one task."""
     tasks: dict[str, Path] = {}
@@ -195,7 +217,7 @@ def tasks_of(folder: Path, wanted: Wanted = Wanted()) -> dict[str, Path]:
 # %% ../../nbs/compare/suites.ipynb #9963a97e
 TIERS = ("required", "advisory")
 LEVEL = 0.05  # of the family-wise error within a tier
-RELATIVE = "max_relative_loss"
+RELATIVE = ("max_relative_loss", "max_relative_loss_observed")  # by its interval; as observed
 
 
 class Tier(NamedTuple):
@@ -204,12 +226,12 @@ class Tier(NamedTuple):
     name: str  # one of TIERS
     tasks: tuple[str, ...]  # patterns such as quiz*
     policy: Policy
-    relative: float | None = None  # the part of the old accuracy that may be lost
+    relative: dict = {}  # of RELATIVE: the part of the old accuracy that may be lost
 
     @property
     def limited(self) -> bool:
         """Whether it sets any limit; where it does not, the tests decide."""
-        return self.relative is not None or bool(self.policy.rules)
+        return bool(self.relative or self.policy.rules)
 
 
 def tiers_of(table: Mapping | None) -> list[Tier]:  # of the policy file
@@ -218,7 +240,7 @@ def tiers_of(table: Mapping | None) -> list[Tier]:  # of the policy file
     Raises ValueError for unknown keys and unclear limits, as Policy does.
     """
     whole = {name: value for name, value in (table or {}).items() if name not in TIERS}
-    tiers = []
+    tiers, known = [], [*LIMITS, *RELATIVE, "slice", *TIERS]
     for name in TIERS:
         own = (table or {}).get(name, {"tasks": []})
         if not isinstance(own, Mapping):
@@ -228,8 +250,9 @@ def tiers_of(table: Mapping | None) -> list[Tier]:  # of the policy file
         if not (isinstance(patterns, list) and all(isinstance(one, str) for one in patterns)):
             raise ValueError(f"[{name}] tasks = {patterns!r} must be a list of names or patterns")
         limits = whole | own
-        relative = limits.pop(RELATIVE, None)
-        relative = None if relative is None else share(relative, RELATIVE)
+        if odd := next((key for key in limits if key not in known), ""):
+            raise ValueError(f"the policy knows no {odd!r}: {near(odd, known)}")
+        relative = {key: share(limits.pop(key), key) for key in RELATIVE if key in limits}
         tiers.append(Tier(name, tuple(patterns), Policy.of(limits), relative))
     return tiers
 
@@ -401,30 +424,41 @@ def suite_sections(suite: Suite) -> Iterator[Section]:
 # %% ../../nbs/compare/suites.ipynb #6a5c692b
 def _judged(found: Comparison, tier: Tier, p: float) -> TaskResult:
     """A task with what its tier says of it."""
-    whole = found.summary["overall"]
-    status, reason = found.status, found.reason
-    if tier.relative is not None and "accuracy_gain" in whole:
-        old, loss = whole["accuracy_old"]["value"], -whole["accuracy_gain"]["value"]
-        if old > 0 and loss / old > tier.relative:
-            status = "failed"
-            reason = (
-                f"it lost {loss / old:.1%} of its old accuracy, the limit is {tier.relative:.1%}"
-            )
-    if status == "failed" and found.summary["gate"]:
-        broken = [
-            one["reason"]
-            for one in found.summary["gate"]["conditions"]
-            if one["status"] == "failed"
-        ]
-        reason = "; ".join([*broken, *([reason] if reason.startswith("it lost") else [])]) or reason
-    if status is None:
-        status = "worse" if p <= LEVEL and not tier.limited else "holds"
-    return TaskResult(found, tier.name, p, status, reason)
+    gate = found.summary["gate"] or {}
+    conditions = [(one["status"], one["reason"]) for one in gate.get("conditions", [])]
+    conditions += _relative(found.summary["overall"], tier.relative)
+    if not conditions:  # no limit, or none that this task can be held against
+        status = "worse" if p <= LEVEL else "holds"
+        return TaskResult(found, tier.name, p, status, found.reason)
+    status = min((one for one, _ in conditions), key=GATE_STATUSES.index)
+    broken = "; ".join(reason for one, reason in conditions if one == "failed")
+    return TaskResult(found, tier.name, p, status, broken or found.reason)
 
 
-def _broken(required: dict[str, TaskResult], lost: list[str]) -> str:
+def _relative(whole: dict, limits: dict) -> Iterator[tuple[str, str]]:
+    """Status and reason of each limit on the part of the old accuracy that was lost."""
+    if "accuracy_gain" not in whole or not whole["accuracy_old"]["value"]:
+        return
+    ends = {"value": "value", "low": "high", "high": "low"}  # most is lost where least is gained
+    old, gain = whole["accuracy_old"]["value"], whole["accuracy_gain"]
+    for name, limit in limits.items():
+        observed = name.endswith("_observed")
+        lost = {end: -gain["value" if observed else of] / old for end, of in ends.items()}
+        judged = f"interval {percent(lost['low']).removesuffix(' %')} to {percent(lost['high'])}"
+        judged = "these examples alone" if observed else judged
+        status = {True: "holds", False: "failed", None: "too little data"}[keeps(lost, limit)]
+        yield (
+            status,
+            (
+                f"it lost {percent(lost['value'])} of its old accuracy ({judged}), the limit is "
+                f"{percent(limit)}"
+            ),
+        )
+
+
+def _broken(required: dict[str, TaskResult], lost: dict[str, list[str]]) -> str:
     """What the required tasks break, the missing ones among them; "" where they break nothing."""
-    told = [f"required tasks are missing in the new folder: {few(lost)}."] if lost else []
+    told = [f"required tasks are {where}: {few(names)}." for where, names in lost.items() if names]
     failed = [name for name, one in required.items() if one.status in ("failed", "worse")]
     if failed:
         why = "; ".join(f"{name}: {required[name].reason.rstrip('.')}" for name in failed[:3])
@@ -453,7 +487,7 @@ def _by_evidence(required: list[Comparison], found: UnionTest, margin: float) ->
 
 def _of_required(
     required: dict[str, TaskResult],
-    lost: list[str],
+    lost: dict[str, list[str]],
     found: UnionTest | None,
     limited: bool,
     margin: float,
@@ -470,6 +504,17 @@ def _of_required(
     return "holds", f"all {len(required):,} required tasks hold."
 
 
+_WHERE = {"old only": "missing in the new folder", "neither": "in neither folder"}
+
+
+def _lost(missing: dict[str, list[str]], tiers: list[Tier], name: str) -> dict[str, list[str]]:
+    """Where tasks of a tier are missing → which."""
+    return {
+        where: [task for task in missing[key] if tier_for(task, tiers).name == name]
+        for key, where in _WHERE.items()
+    }
+
+
 def _verdict(
     tasks: dict[str, TaskResult],
     missing: dict[str, list[str]],
@@ -479,15 +524,17 @@ def _verdict(
 ) -> tuple[str, str]:
     """The suite's status and its reason."""
     required = {name: one for name, one in tasks.items() if one.tier == "required"}
-    lost = [name for name in missing["old only"] if tier_for(name, tiers).name == "required"]
+    lost = {tier: _lost(missing, tiers, tier) for tier in TIERS}
     status, reason = _of_required(
-        required, lost, evidence.get("required"), tiers[0].limited, margin
+        required, lost["required"], evidence.get("required"), tiers[0].limited, margin
     )
     advisory = [
         name for name, one in tasks.items() if one.tier == "advisory" and one.status != "holds"
     ]
     if advisory:
         reason += f" Advisory tasks that do not hold: {few(advisory)}."
+    for where, names in lost["advisory"].items():
+        reason += f" Advisory tasks are {where}: {few(names)}." if names else ""
     if missing["new only"]:
         reason += f" Only the new folder has {few(missing['new only'])}."
     return status, reason
@@ -547,6 +594,11 @@ def compare_suites(
     missing = {
         "old only": [name for name in before if name not in after],
         "new only": [name for name in after if name not in before],
+        "neither": [
+            name
+            for name in dict.fromkeys(name for tier in tiers for name in tier.tasks)
+            if not (set("*?[") & set(name) or name in before or name in after)
+        ],
     }
     margin = share(options.get("margin", Settings().margin), "margin")
     verdict = _verdict(tasks, missing, tiers, evidence, margin)

@@ -216,6 +216,28 @@ CATALOGUE = (
         ("arithmetic",),
     ),
     *_of(
+        "Backward-Compatible Training",
+        "embeddings",
+        {
+            "main": "four searches: more examples, a larger encoder",
+            "classes": "four searches: classes added",
+            "width": "four searches: a narrower old embedding",
+        },
+        ("massive", "banking77", "clinc"),
+        (),
+    ),
+    *_of(
+        "Backward-Congruent Re-ranking",
+        "reranking",
+        {
+            "main": "candidates of the new model, chosen by the old one's likelihood",
+            "candidates": "beams, samples, samples under dropout",
+        },
+        ("arithmetic", "samsum", "gsm8k"),
+        (),
+        ("arithmetic",),
+    ),
+    *_of(
         "compatkit",
         "decisions",
         {

@@ -640,6 +640,7 @@ class Evidence(NamedTuple):
     name: str  # of the deciding table
     word: str  # holds, holds by paying, undecided, does not hold; none qualified, not judged
     words: str  # the numbers
+    favour: float = 0.0  # how far the deciding mean lies on the claim's side
 
 
 _ORDER = ("does not hold", "undecided", "holds by paying", "holds")
@@ -670,7 +671,7 @@ def judge(
         return Evidence(name, "not judged", _MISSING)
     found = [_judged(claim, table, pair, differences[pair], len(pairs)) for pair in pairs]
     least = min(found, key=lambda one: (_ORDER.index(one[0]), one[2]))
-    return Evidence(name, *least[:2])
+    return Evidence(name, *least)
 
 
 def _measured_once(claim: Claim, table: ResultTable, name: str) -> Evidence | None:
@@ -782,8 +783,8 @@ def _by_place(found: Sequence[Evidence]) -> list[Evidence]:
     order = ("not judged", "none qualified", *_ORDER)
     for one in found:
         place = place_of(one.name)
-        if place not in places or order.index(one.word) < order.index(places[place].word):
-            places[place] = one
+        before = places.setdefault(place, one)
+        places[place] = min(before, one, key=lambda one: (order.index(one.word), one.favour))
     return list(places.values())
 
 

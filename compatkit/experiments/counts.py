@@ -31,6 +31,7 @@ from compatkit.experiments.rehearsal import (
     shape_of,
 )
 from .treatments import method
+from .upgrades import trainings_of_search
 from ..language.adapters import AdapterRecipe
 from ..training.data_updates import USUAL
 
@@ -191,10 +192,13 @@ def _gated_fusion(job: Job, seeds: int) -> Iterator[Trainings]:
         new = PAPER_UPGRADE[upgrade]
         yield _classifiers(f"new {upgrade}", members, new, task, kept=1)
         if table in ("main", "1", "2"):
-            distilled = _settings("dynamic distillation", "gated_fusion") + seeds - 1
+            tried = _settings("dynamic distillation", "gated_fusion")
+            distilled = trainings_of_search(tried, seeds)
             yield _classifiers(f"distilled {upgrade}", distilled, new, task)
-        gates = _settings("gated fusion", "gated_fusion") + seeds - 1
-        yield _classifiers(f"gates {upgrade}", gates, new, task, epochs=1, kept=1)
+        gates = trainings_of_search(_settings("gated fusion", "gated_fusion"), seeds)
+        yield _classifiers(f"gates {upgrade}", gates, new, task, epochs=1)
+        # the chosen setting once more, with its weights
+        yield _classifiers(f"kept gates {upgrade}", seeds, new, task, epochs=1, kept=1)
 
 # %% ../../nbs/experiments/counts.ipynb #7a3ec0da
 MEMBERS = {"5a": 4, "5b": 4}  # of an ensemble, else 16

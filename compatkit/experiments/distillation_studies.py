@@ -145,7 +145,8 @@ class DistillationStudy:
     def augments(self) -> bool:
         """Whether the new model sees changed images in training."""
         recipe = self.update.new_recipe
-        return bool(self.study.task.image_field and (recipe.mirrored or recipe.padding))
+        changed = recipe.mirrored or recipe.padding or recipe.smallest_part
+        return bool(self.study.task.image_field and changed)
 
     @property
     def recomputes(self) -> bool:
@@ -300,7 +301,9 @@ class DistillationStudy:
         """How images are changed in training, and of which ones the old logits are."""
         if not self.augments:
             return []
-        changed = "shifted and mirrored" if self.update.new_recipe.mirrored else "shifted"
+        recipe = self.update.new_recipe
+        changed = "cut to random parts" if recipe.smallest_part else "shifted"
+        changed += " and mirrored" * recipe.mirrored
         but = ", unless they are recomputed" if self.table == "augmentation" else ""
         which = "plain image" + but
         if self.recomputes:

@@ -152,13 +152,19 @@ class FusionStudy:
             """A new model under dynamic distillation."""
             return study.train(new_recipe, 1000 + seed, treatment, teachers[seed])
 
-        def fuse(setting: GateSetting, seed: int) -> Run:
-            """The last epoch, with a gate."""
+        def fuse(setting: GateSetting, seed: int, keep: bool = False) -> Run:
+            """The last epoch, with a gate. At paper scale the grid's weights would fill a disk
+            (240 times BERT-large), so they are kept of the chosen setting alone.
+            """
             parents = (pair.olds[seed], pair.news[seed], held_out[seed] if held_out else None)
-            return fuse_once(study.task, new_recipe, 1000 + seed, setting, *parents)
+            where = study.task, new_recipe, 1000 + seed, setting, *parents
+            return fuse_once(*where, keep_weights=keep or study.scale != "paper")
 
         distilled = study.search(pair, self.distillations, distil) if self.distillations else None
         gated = study.search(pair, self.gates, fuse)
+        if study.scale == "paper":  # an epoch a seed once more, with its weights
+            runs = [fuse(gated.setting, seed, keep=True) for seed in range(len(gated.runs))]
+            gated = gated._replace(runs=runs)
         splits = ("selection", "test", "selection-alone", "test-alone")
         for run in gated.runs:
             study.add(run, logits=True, splits=splits)

@@ -566,13 +566,14 @@ def begin(
 def begin_with_images(
     chosen: SimpleNamespace,  # checked parameters
     papers: Mapping[str, Sequence[str]],  # image task → models of its paper scale
+    of_texts: Sequence[str] = upgrade_models("a"),  # models of the paper scale of texts
 ) -> Experiment:
     """`begin` for a notebook of texts and images; image tasks that are not named have no paper
     scale. Errors of load_task and begin.
     """
     task = load_task(chosen.task, chosen.data_dir or None)
     if not task.image_field:
-        return begin(chosen, tuple(PAPER), task)
+        return begin(chosen, of_texts, task)
     scales = ("smoke", "mini", "paper") if chosen.task in papers else ("smoke", "mini")
     return begin(chosen, papers.get(chosen.task, ()), task, scales)
 

@@ -49,6 +49,18 @@ PAPERS = (
     ),
     Paper("bcwi.md", "BCWI", ("bcwi", "landscape"), "https://arxiv.org/abs/2301.10546"),
     Paper("muscle.md", "MUSCLE", ("muscle",), "https://arxiv.org/abs/2407.09435"),
+    Paper(
+        "embeddings.md",
+        "Backward-Compatible Training",
+        ("embeddings",),
+        "https://arxiv.org/abs/2003.11942",
+    ),
+    Paper(
+        "reranking.md",
+        "Backward-Congruent Re-ranking",
+        ("reranking",),
+        "https://arxiv.org/abs/2202.02976",
+    ),
     Paper("ours.md", "Beyond the papers", ("decisions", "own_case", "retire_the_old")),
 )
 
@@ -89,6 +101,8 @@ _SUBJECTS = {
     "gated_fusion": "Gated Fusion",
     "bcwi": "BCWI",
     "muscle": "MUSCLE",
+    "embeddings": "Backward-Compatible Training",
+    "reranking": "Backward-Congruent Re-ranking",
     "own_case": "Your own case",
 }
 _TASKS = {  # as their authors write them; others as they are called here

@@ -444,7 +444,7 @@ def pick(
 # %% ../../nbs/experiments/retirements.ipynb #rtr00031
 UPGRADES = ("data", "a", "b")
 STUDENT = {  # scale → what differs from the new model's recipe
-    "smoke": {"epochs": 2},
+    "smoke": {"epochs": 2},  # and wherever models begin from scratch
     "mini": {"epochs": 1, "batch_size": 32},
     "paper": {"epochs": 3},
 }
@@ -493,7 +493,7 @@ class RetirementStudy:
         scale, steps = experiment.scale, chosen.max_steps
         recipes = update_recipes(chosen.task, scale, "add_data", chosen.encoder, steps)
         scratch = experiment.embedded or scale == "smoke"
-        cut = {} if scratch and scale == "mini" else STUDENT[scale]
+        cut = STUDENT["smoke" if scratch else scale]
         student = replace(recipes[1], **cut)
         massive = chosen.task in ("massive", "massive_adddata")
         source = load_task("massive" if massive else chosen.task, chosen.data_dir or None)

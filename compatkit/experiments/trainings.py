@@ -325,9 +325,12 @@ def train_once(
 
 # %% ../../nbs/experiments/trainings.ipynb #4166079c
 def _old_answers(olds: Sequence[Run]) -> Predictions | None:
-    """What the old runs answer on the training split, of several the mean; None without any."""
-    answers = [run.predictions("train") for run in olds]
-    return mean_logits(answers) if len(answers) > 1 else next(iter(answers), None)
+    """What the old runs answer on the training split, of several the mean; None without any.
+
+    They are read from the disk one after the other: sixteen members' logits on ImageNet are 80 GB.
+    """
+    answers = (run.predictions("train") for run in olds)
+    return mean_logits(answers) if len(olds) > 1 else next(answers, None)
 
 
 def _keeper(epochs: tuple, folder: Path) -> Callable:

@@ -54,6 +54,7 @@ from compatkit.experiments.result_tables import (
 )
 from .runs import project_root, results_folder
 from .store import checked_predictions, kept_places, read_records
+from .upgrades import WHOLE, whole_validation
 from ..metrics import fix_rate, new_fault_rate, over_seeds
 from ..predictions import Predictions
 
@@ -75,6 +76,9 @@ def _measured(kept: KeptTable, row: Row, made: Answered, known: bool) -> Row:
     if made.selection:
         groups = made.olds, made.answers
         chosen = tuple(part(group("selection"), "selection") for group in groups)
+        if any(WHOLE in note for note in kept.table.notes):
+            rest = (part(group("test"), "test") for group in groups)
+            chosen = tuple([*map(whole_validation, zip(*pair))] for pair in zip(chosen, rest))
     plain = None
     if made.untreated:
         source = made.plain if isinstance(made, VersionsAnswered) else kept.of(kept.news)
@@ -457,19 +461,30 @@ def renew_tables(
     shelf: Shelf,
     results: str | Path | None = None,  # the folder results/; the project's by default
 ) -> list[str]:
-    """Write the accuracy differences' intervals of all kept tables as today's rule has them, and
-    what follows from the predictions in their notes; returns the names of those that changed.
+    """Write all kept tables as today's rules have them, without training: the weights and prices
+    that are chosen on selection, the intervals of accuracy differences, and what follows from
+    the predictions in their notes. Returns the names of those that changed.
     """
     changed = []
     for name, table in shelf.tables.items():
         kept = shelf.table(name)
-        rows = tuple(_with_interval(kept, row) for row in table.rows)
+        rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in table.rows)
         counted = kept.kind not in ("cost", "guarantee")
         notes = notes_again(kept) if counted else table.notes
         if (rows, notes) != (table.rows, table.notes):
             keep_table(replace(table, rows=rows, notes=notes), name, results=results)
             changed.append(name)
     return changed
+
+
+def _chosen_again(kept: KeptTable, row: Row) -> Row:
+    """The row at the weight or price that today's rule of choice takes."""
+    if not row.setting.startswith(("weight of new ", "price ")):
+        return row
+    wanted = answered(kept, row).setting
+    if wanted is None or wanted == row.setting:
+        return row
+    return row_again(kept, replace(row, setting=wanted))[0]
 
 
 def _with_interval(kept: KeptTable, row: Row) -> Row:
@@ -583,7 +598,7 @@ def verify_quotations(file: Path, tables: dict) -> list[Verdict]:
         cells = json.loads(text)["cells"]
         words = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
         text = "\n\n".join(words)
-    found = quotations(text, tables)
+    found = quotations(re.sub(r"`[^`\n]*`", "", text), tables)  # an example in code quotes nothing
     wrong = [f"{what}: says {shown}, is {said}" for what, shown, said in found if shown != said]
     word, name = "differs" if wrong else "same", _place(file)
     return [Verdict(f"{name}, words", word, len(found), "; ".join(wrong))] if found else []

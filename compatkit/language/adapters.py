@@ -451,7 +451,7 @@ def train_adapter(
         data = {
             "train_dataset": train,
             "eval_dataset": validation,
-            "data_collator": _collator(train, objective),
+            "data_collator": _Collator(train, objective),
         }
         given = _arguments(recipe, seed, progress, {"output_dir": str(place)} | arguments)
         trainer = _AdapterTrainer(
@@ -497,14 +497,16 @@ def _arguments(recipe: AdapterRecipe, seed: int, progress: bool, given: dict) ->
     return TrainingArguments(**(defaults | recipe.arguments() | given))
 
 
-def _collator(rows, objective: Objective):
-    """Rows → a batch with what the objective needs beside the tokens."""
+@dataclass
+class _Collator:
+    """Rows → a batch with what the objective needs beside the tokens; workers can be sent one."""
 
-    def collate(picked: list) -> dict:
+    rows: "RowsPart"
+    objective: Objective
+
+    def __call__(self, picked: list) -> dict:
         """One batch."""
-        return rows.collate(picked) | objective.extra([row["row"] for row in picked])
-
-    return collate
+        return self.rows.collate(picked) | self.objective.extra([row["row"] for row in picked])
 
 
 def _identity(model, train, validation, recipe, objective, seed, base, arguments) -> dict:

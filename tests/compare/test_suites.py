@@ -18,6 +18,7 @@ from compatkit.compare import compare
 from compatkit.compare.repeats import Counts, RandomSigns
 from compatkit.compare.suites import (
     Losses,
+    are_suites,
     compare_suites,
     holm,
     is_suite,
@@ -78,12 +79,44 @@ def test_a_missing_task_is_named(suites):
 def test_limits_of_tiers(suites):
     policy = {"required": {"tasks": ["*"], "max_relative_loss": "5%"}}
     suite = compare_suites(*suites, policy)
-    assert suite.tasks["quiz"].reason == "it lost 10.5% of its old accuracy, the limit is 5.0%"
+    assert suite.tasks["quiz"].reason.startswith("it lost 10.53 % of its old accuracy (interval 7.")
+    assert suite.tasks["quiz"].reason.endswith(" %), the limit is 5.00 %")
     assert compare_suites(*suites, {"max_nfr": "20%"}).status == "holds"
     suite = compare_suites(*suites, {"max_nfr": "4%"})
     assert (
         suite.tasks["quiz"].status == "failed" and "limit of 4.00 %" in suite.tasks["quiz"].reason
     )
+
+
+def test_a_relative_limit_is_judged_by_the_whole_interval(tmp_path):
+    old, new = folder(tmp_path / "old", 40, sums=2), folder(tmp_path / "new", 40, sums=2)
+    required = {"tasks": ["*"], "max_relative_loss": "5%"}
+    assert compare_suites(old, new, {"required": required}).exit_status == 3
+    required = {"tasks": ["*"], "max_relative_loss_observed": "5%"}
+    assert compare_suites(old, new, {"required": required}).status == "holds"
+
+
+def test_a_task_called_by_name_that_nobody_has_is_missing(suites):
+    suite = compare_suites(*suites, {"required": {"tasks": ["sums", "nope", "x*"]}})
+    assert suite.status == "failed"
+    assert suite.reason.startswith("required tasks are in neither folder: 'nope'.")
+    (suites[1] / "poems.csv").unlink()
+    tiers = {"required": {"tasks": ["sums"]}, "advisory": {"tasks": ["*", "other"]}}
+    reason = compare_suites(*suites, tiers).reason
+    assert "Advisory tasks are missing in the new folder: 'poems'." in reason
+    assert "Advisory tasks are in neither folder: 'other'." in reason
+
+
+def test_a_folder_beside_what_is_none(suites, tmp_path):
+    (tmp_path / "bare").mkdir()
+    for other, told in (
+        (suites[1] / "sums.csv", "is a folder of tasks and .*sums.csv is one file"),
+        (tmp_path / "bare", "bare holds neither a file of answers nor a log"),
+    ):
+        for pair in ((suites[0], other), (other, suites[0])):
+            with pytest.raises(ValueError, match=told):
+                are_suites(pair)
+    assert are_suites(suites) and not are_suites(suites[:1])
 
 
 def test_too_little_data_is_no_pass(tmp_path):

@@ -1,6 +1,8 @@
 """Rows, floors, curves and the rule of choice, on runs whose predictions are made up."""
 
 import math
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -55,6 +57,32 @@ def upgrade(tmp_path_factory):
 def flips(old, new):
     new = new.select(old.id)
     return float((old.correct & ~new.correct).mean())
+
+
+class Halved(NamedTuple):
+    """A run whose selection and test are two halves of one validation set."""
+
+    run: object
+
+    @property
+    def id(self):
+        return self.run.id
+
+    def predictions(self, split):
+        answers = self.run.predictions(split)
+        return answers.replace(id=np.array([f"{split} {name}" for name in answers.id]))
+
+
+def test_what_the_paper_reports_may_be_the_whole_validation_set(upgrade):
+    olds, news = ([Halved(run) for run in runs] for runs in (upgrade.olds, upgrade.news))
+    halves = replace(upgrade, olds=tuple(olds), news=tuple(news))
+    whole = replace(halves, whole=True)
+    for half, row in zip(halves.old_and_new(), whole.old_and_new()):
+        assert (row.accuracy, row.nfr) == (half.accuracy, half.nfr), "the report is on test alone"
+        for name, value in row.selection.items():
+            # both halves have 300 examples
+            both = (half.selection[name][0] + getattr(half, name)[0]) / 2
+            assert value[0] == pytest.approx(both)
 
 
 def test_rows_agree_with_counting_by_hand(upgrade):
