@@ -98,6 +98,13 @@ def test_something_is_shown_before_the_machinery(name):
     assert True in shown[:FIRST_SHOWN], "begin with the smallest version that shows the idea"
 
 
+def test_the_index_lists_todays_rooms():
+    outputs = [output for cell in cells_of(NBS / "index.ipynb") for output in cell["outputs"]]
+    shown = "\n".join(text for output in outputs for text in texts_of(output))
+    missing = [line for line in house.room_lines(ROOT, nbs="") if line not in shown]
+    assert not missing, f"run .ci/execute.py index: {missing[:3]}"
+
+
 @each_notebook
 def test_no_output_is_an_error_or_an_error_stream(path):
     outputs = [output for cell in cells_of(path) for output in cell["outputs"]]
