@@ -757,13 +757,15 @@ def _plain_fields(predictions):
 
 @contextmanager
 def polars_errors() -> Iterator[None]:
-    """Errors of polars become ValueError, in one line."""
+    """Errors of polars become ValueError, in one line; OSError where the disk is at fault."""
     import polars as pl
 
     try:
         yield
     except pl.exceptions.PolarsError as error:
         told = str(error).partition("\n")[0]
+        if system := re.search(r"IO error: (.*) \(os error (\d+)\)", told):
+            raise OSError(int(system[2]), system[1]) from error
         raise ValueError(_PLAINLY.get(told, told)) from error
 
 
@@ -837,7 +839,7 @@ def _write_csv(predictions, path):
             for i, name in enumerate(names)
         )
     with polars_errors():
-        frame.write_csv(path)
+        frame.write_csv(path, quote_style="non_numeric")
 
 
 def _write_jsonl(predictions, path):

@@ -8,6 +8,7 @@ import weakref
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
@@ -20,6 +21,7 @@ from compatkit.predictions import (
     log_softmax,
     mean_logits,
     over_classes,
+    polars_errors,
     softmax,
     with_labels,
 )
@@ -604,6 +606,10 @@ def test_a_full_disk_is_called_so(tmp_path, monkeypatch):
     monkeypatch.setattr("polars.DataFrame.write_parquet", full)
     with pytest.raises(OSError, match="No space left"):
         simple().save(tmp_path / "a.parquet")
+    told = "parquet: underlying IO error: No space left on device (os error 28)"
+    with pytest.raises(OSError, match="No space left on device$") as found, polars_errors():
+        raise pl.exceptions.ComputeError(told)
+    assert found.value.errno == 28 and found.value.strerror == "No space left on device"
 
 
 # -- sample files of the lm-evaluation-harness ----------------------------------------------------

@@ -18,6 +18,7 @@ import numpy as np
 from .pair import Pair
 from .repeats import flaky
 from .slices import flip_positions, once
+from ..predictions import polars_errors
 from ..support.outputs import MARK
 from ..support.table_files import without_formula
 
@@ -141,7 +142,8 @@ def _write_parquet(rows: list[dict], names: list[str], path: Path) -> None:
             for name, values in columns.items()
         ]
     )
-    table.write_parquet(path, compression="zstd", metadata=MARK)
+    with polars_errors():
+        table.write_parquet(path, compression="zstd", metadata=MARK)
 
 
 _WRITERS = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}
