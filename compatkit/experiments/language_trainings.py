@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['LanguageRecipe', 'pretrain_once', 'task_adapter_once', 'training_rows', 'CompatibilitySetting', 'compatibility_once',
-           'adapted']
+           'adapted', 'sharding', 'train_over_processes', 'main']
 
 # %% ../../nbs/experiments/language_trainings.ipynb #3383d830
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ from compatkit.language.models import (
     pretrain,
     small_language_model,
 )
-from ..language.tasks import Questions, raw_text
+from ..language.tasks import Questions, load_questions, raw_text
 from compatkit.language.teachers import (
     KeptDistributions,
     keep_distributions,
@@ -354,3 +355,85 @@ def _old_teacher(
         return kept
     texts = [question.text for question in task.learnt]
     return AlignedDistributions(kept, old_rows, rows, texts, old_tokenizer, tokenizer)
+
+# %% ../../nbs/experiments/language_trainings.ipynb #procs002
+def sharding(
+    model: nn.Module,  # a causal language model of transformers
+) -> dict:
+    """TrainingArguments that cut the model into pieces where several processes with GPUs train it
+    together; nothing otherwise.
+    """
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1 or not torch.cuda.is_available():
+        return {}
+    layers = list(model._no_split_modules or [])
+    return {"fsdp": True, "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": layers}}
+
+
+def train_over_processes(
+    base: str,  # a folder, or an id on the hub
+    task: str,  # such as piqa
+    out: str | Path,  # folder of the adapter
+    *,
+    seed: int = 0,
+    old: tuple | None = None,  # (base, folder of its task adapter): train for compatibility
+    start: str = "",  # then the folder of the new model's task adapter
+    recipe: AdapterRecipe = AdapterRecipe(),
+    mask: str = "wrong",
+    cross_entropy: float = 0.0,
+    data_dir: str = "",
+) -> None:
+    """One adapter, trained by as many processes as call this together; errors of language_model,
+    load_questions and load_adapter.
+    """
+    questions = load_questions(task, data_dir or None, as_in_paper=True)
+    model, tokenizer = language_model(base, resolve_precision(recipe.precision))
+    shared, rows = sharding(model), training_rows(questions, model, tokenizer)
+    options = {"seed": seed, "folder": Path(out) / "checkpoints", **shared}
+    if old is None:
+        model = add_adapter(model, recipe, seed=seed)
+        train_adapter(model, *_parts(questions, rows), recipe, **options)
+    else:
+        model = load_adapter(model, start)
+        teacher, other = language_model(old[0], resolve_precision(recipe.precision))
+        if tokenizer_fingerprint(other) != tokenizer_fingerprint(tokenizer):
+            raise ValueError(f"{old[0]} and {base} have other tokenizers: use nbs/muscle.ipynb")
+        objective = Compatibility(load_adapter(teacher, old[1]), "task", mask, 2.0, cross_entropy)
+        options["parts"] = _parts(questions, rows)
+        train_compatibility_adapter(model, rows, recipe, objective, **options)
+    save_adapter(model, model.active_adapter, out)
+
+# %% ../../nbs/experiments/language_trainings.ipynb #procs003
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line of `train_over_processes`."""
+    import click
+
+    @click.command()
+    @click.argument("base")
+    @click.argument("task")
+    @click.argument("out")
+    @click.option("--seed", default=0, show_default=True)
+    @click.option("--old", nargs=2, metavar="BASE ADAPTER", help="the old model, for MUSCLE")
+    @click.option("--start", default="", metavar="ADAPTER", help="the new model's task adapter")
+    @click.option("--mask", default="wrong", show_default=True)
+    @click.option("--cross-entropy", default=0.0, show_default=True)
+    @click.option("--rank", default=128, show_default=True, help="of LoRA; alpha is twice as much")
+    @click.option("--batch-size", default=4, show_default=True, help="examples at once, a process")
+    @click.option("--accumulation", default=8, show_default=True, help="batches a step")
+    @click.option("--epochs", default=10, show_default=True)
+    @click.option("--max-steps", default=-1, help="stop after so many steps; 2 tries the wiring")
+    @click.option("--checkpointing", is_flag=True, help="less memory, more time")
+    @click.option("--data-dir", default="", help="one folder a data set; else the hub")
+    def command(rank, batch_size, accumulation, epochs, max_steps, checkpointing, **given):
+        """Train an adapter of BASE on TASK over the processes that accelerate launch starts."""
+        sizes = {"batch_size": batch_size, "accumulation": accumulation, "epochs": epochs}
+        recipe = AdapterRecipe(rank, 2.0 * rank, **sizes, max_steps=max_steps)
+        recipe = replace(recipe, gradient_checkpointing=checkpointing)
+        given["old"] = given["old"] or None
+        train_over_processes(**given, recipe=recipe)
+
+    command(arguments, standalone_mode=arguments is None)
+
+# %% ../../nbs/experiments/language_trainings.ipynb #procs004
+#| eval: false
+if __name__ == "__main__":
+    main()

@@ -226,7 +226,9 @@ def setting_words(treatment: Treatment) -> str:
     if held.get("distance") == "logits":
         held["temperature"] = None
     names = _GREEK | ({"temperature": "τ"} if "distance" in held else {})
-    return ", ".join(f"{names[key]} {held[key]:g}" for key in names if held.get(key) is not None)
+    words = [f"{names[key]} {held[key]:g}" for key in names if held.get(key) is not None]
+    mean = held.get("distance") == "logits" and held.get("over_classes") == "mean"
+    return ", ".join(words + ["mean over classes"] * mean)
 
 # %% ../../nbs/experiments/treatments.ipynb #e1f2030f
 def usable(

@@ -13,7 +13,7 @@ import errno
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -108,12 +108,20 @@ class StoredImages:
         return len(self.table)
 
     def __getitem__(self, row: int) -> torch.Tensor:
+        return self.part(row, lambda height, width: (0, 0, height, width))[0]
+
+    def part(self, row: int, choose: Callable) -> tuple[torch.Tensor, tuple]:
+        """(pixels of a part of an image, the part); `choose` gives (top, left, height, width) for
+        a height and a width. Only the part is read.
+        """
         found = self.table[int(row)]
         height, width = (found[name][0].as_py() for name in ("height", "width"))
         numbers = np.frombuffer(found["pixels"][0].as_buffer(), dtype=np.uint8)
-        shape = (height, width, self.channels)
+        top, left, high, wide = part = choose(height, width)
+        numbers = numbers.reshape(height, width, self.channels)
         # a copy: the mapped file cannot be written to, and torch has only tensors that can
-        return torch.from_numpy(numbers.reshape(shape).copy()).permute(2, 0, 1)
+        window = numbers[top : top + high, left : left + wide].copy()
+        return torch.from_numpy(window).permute(2, 0, 1), part
 
 
 def store_images(
@@ -338,7 +346,9 @@ def flips(
     which: torch.Tensor,  # (N,) booleans
 ) -> torch.Tensor:
     """The images, some of them mirrored left to right."""
-    return torch.where(which.view(-1, 1, 1, 1), pixels.flip(3), pixels)
+    changed = pixels.clone()
+    changed[which] = pixels[which].flip(3)
+    return changed
 
 # %% ../../nbs/training/images.ipynb #img0a009
 ASPECT = (3 / 4, 4 / 3)  # width ÷ height of a random part of a picture
@@ -460,12 +470,23 @@ class ImageRows(torch.utils.data.Dataset):
 
     def _seen(self, row: int) -> torch.Tensor:
         """One image as far as it can be prepared by itself: scaled, or cut to its middle."""
-        pixels, crop = self.images[row], self.preparation.crop
+        crop = self.preparation.crop
         if self._parts:
-            draw = np.random.default_rng([self.seed, self.epoch, row])
-            part = random_part(draw, *pixels.shape[1:], self.smallest)
-            return scaled_part(pixels, part, crop or self.preparation.side or min(pixels.shape[1:]))
+            return self._part(row, crop or self.preparation.side)
+        pixels = self.images[row]
         return pixels if self.seed is not None else _middle(pixels, crop)
+
+    def _part(self, row: int, side: int) -> torch.Tensor:
+        """A random part of an image, scaled to a square of this side (0: the image's shorter)."""
+        draw = np.random.default_rng([self.seed, self.epoch, row])
+        if isinstance(self.images, StoredImages) and side:
+            pixels, part = self.images.part(
+                row, lambda *size: random_part(draw, *size, self.smallest)
+            )
+            return scaled_part(pixels, (0, 0, *part[2:]), side)
+        pixels = self.images[row]
+        part = random_part(draw, *pixels.shape[1:], self.smallest)
+        return scaled_part(pixels, part, side or min(pixels.shape[1:]))
 
     def collate(self, rows: list) -> dict:
         """Rows → pixel_values (N, C, H, W), float32."""

@@ -2,9 +2,13 @@
 what they are made of.
 """
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import tiny_llama
+from safetensors.torch import load_file
 from tiny_llama import RECIPE
 
 from compatkit.experiments import language_trainings
@@ -18,8 +22,10 @@ from compatkit.experiments.language_trainings import (
     task_adapter_once,
     training_rows,
 )
+from compatkit.language.adapters import load_adapter
 from compatkit.language.models import answer, byte_pairs, language_model, small_language_model
 from compatkit.language.tasks import Question, Questions, load_questions
+from compatkit.training.loop import resolve_precision
 
 TEXTS = [
     f"{first} and {second} are {what} naïve"
@@ -199,3 +205,42 @@ def test_the_harness_is_named_in_the_configuration_and_asks_on_test_only(tmp_pat
     )
     assert asked == [files] and plain.id != run.id
     assert run.configuration["evaluation"].startswith("lm-evaluation-harness 0.")
+
+
+# --- over several processes -----------------------------------------------------------------------
+
+
+def test_the_command_of_the_readme_trains_adapters_of_the_papers_models(tmp_path, monkeypatch):
+    """Two steps, by one process; tests/test_muscle.py trains with two that share the weights."""
+    import make_hub_cache
+
+    old, new = "microsoft/phi-1", "microsoft/phi-1_5"
+    make_hub_cache.main(tmp_path, [old, new], ("questions",))
+    monkeypatch.setattr(
+        "huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(tmp_path / "hub")
+    )
+    monkeypatch.delenv("COMPATKIT_DATA", raising=False)
+    short = ["--max-steps", "2", "--rank", "4", "--accumulation", "2"]
+    places = [str(tmp_path / name) for name in ("old", "new", "compatible")]
+    for base, place in zip((old, new), places):
+        language_trainings.main([base, "piqa", place, *short])
+    more = ["--old", old, places[0], "--start", places[1]]
+    language_trainings.main([new, "piqa", places[2], *more, *short])
+    weights = [load_file(f"{place}/adapter_model.safetensors") for place in places[1:]]
+    assert weights[0].keys() == weights[1].keys()
+    told = [json.loads(Path(place, "checkpoints", "training.json").read_text()) for place in places]
+    assert [one["objective"]["name"] for one in told] == ["Objective", "Objective", "Compatibility"]
+    model, _ = language_model(new, resolve_precision())
+    assert load_adapter(model, places[2]).active_adapter == "task"
+    assert list((tmp_path / "new" / "checkpoints").glob("checkpoint-2"))
+
+
+def test_a_model_is_cut_into_pieces_only_between_gpus(monkeypatch):
+    model = tiny_llama.llama()
+    assert language_trainings.sharding(model) == {}
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    found = language_trainings.sharding(model)
+    assert found["fsdp"] and found["fsdp_config"]["transformer_layer_cls_to_wrap"] == [
+        "LlamaDecoderLayer"
+    ]

@@ -78,3 +78,10 @@ def test_one_entry_is_enough(monkeypatch):
     )
     monkeypatch.setitem(treatments.METHODS, "new", added)
     assert method("new").grid("smoke") == [("made", 2.0)] and "new" in usable()
+
+
+def test_a_row_says_when_squared_differences_are_averaged_over_classes():
+    summed, averaged = (method("FD-LM").make(over_classes=one) for one in ("sum", "mean"))
+    assert setting_words(averaged) == f"{setting_words(summed)}, mean over classes"
+    by_kl = method("FD-KL").make(distance="kl", over_classes="mean")
+    assert "classes" not in setting_words(by_kl)
