@@ -2,15 +2,11 @@
 """Every table of every method notebook at smoke, and two steps at the papers' scale, through
 papermill.
 
-`.ci/grid.py` runs all of them, `.ci/grid.py --quick` those marked quick (CI), `.ci/grid.py bcwi
-muscle` those of
-some notebooks. As many at a time as there are cores, one thread each. `.ci/grid.py --names`
-prints a pattern for
-the files that --quick runs, which nbdev_test need not run.
-A task that is named comes, like the papers' models, from a made-up cache of the hub
-(tests/make_hub_cache.py), offline.
-An executed notebook is thrown away; the last lines say what ran. New method notebook: add its
-lines to GRID.
+`.ci/grid.py` runs all of them, `.ci/grid.py bcwi muscle` those of some notebooks. As many at a time
+as there are cores, one thread each. Those marked quick run in CI too (notebooks.py). A task that is
+named comes, like the papers' models, from a made-up cache of the hub (tests/make_hub_cache.py),
+offline. An executed notebook is thrown away; the last lines say what ran. New method notebook: add
+its lines to GRID.
 """
 
 import os
@@ -103,6 +99,13 @@ GRID = [
             ("dial", "piqa"),
         )
     ),
+    *(
+        (table == "main", "embeddings", FEW | {"table": table})
+        for table in ("main", "classes", "width")
+    ),
+    (False, "embeddings", FEW | {"table": "main", "task": "massive"}),
+    *((table == "main", "reranking", FEW | {"table": table}) for table in ("main", "candidates")),
+    (False, "reranking", FEW | {"table": "main", "task": "samsum", "max_steps": 2}),
     *((False, "landscape", FEW | {"table": table, "points": 5}) for table in ("main", "rebasin")),
     (False, "landscape", STEPS | {"table": "main", "task": "massive", "points": 3}),
     (False, "own_case", {"scale": "smoke"}),
@@ -135,7 +138,11 @@ def run(entry, folder):
         if "task" in parameters
         else {}
     )
-    kept = {name: value for name, value in os.environ.items() if name != "COMPATKIT_DATA"}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("COMPATKIT_DATA", "IN_TEST")
+    }
     begun = time.monotonic()
     done = subprocess.run(
         [*command, "--no-progress-bar", *options],
@@ -156,20 +163,11 @@ def run(entry, folder):
     return passed, line
 
 
-def skip_pattern():
-    """What nbdev_test need not run, as a pattern for file names: papermill runs those in CI."""
-    quick = sorted({notebook for chosen, notebook, _ in GRID if chosen})
-    return f"^({'|'.join(quick)})[.]ipynb$|^[_.]"
-
-
 def main():
-    quick, names = sys.argv[1:] == ["--quick"], sys.argv[1:]
-    if names == ["--names"]:
-        print(skip_pattern())
-        return
-    if not quick and set(names) - {notebook for _, notebook, _ in GRID}:
+    names = sys.argv[1:]
+    if set(names) - {notebook for _, notebook, _ in GRID}:
         sys.exit(__doc__)
-    entries = [entry for entry in GRID if (entry[0] if quick else not names or entry[1] in names)]
+    entries = [entry for entry in GRID if not names or entry[1] in names]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         os.environ.setdefault("COMPATKIT_HOME", str(Path(folder) / "runs"))
         make_hub(folder)

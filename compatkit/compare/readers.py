@@ -19,6 +19,7 @@ from compatkit.compare import (
     mlflow_tables,
     nemo,
     promptfoo,
+    rankings,
 )
 from .hub_datasets import is_dataset
 from .logs import Wanted, join_logs
@@ -50,7 +51,7 @@ READERS = (
         Reader(room.NAME, room.holds, room.read)
         for room in (inspect_logs, promptfoo, mlflow_tables)
     ),
-    *(Reader(room.NAME, room.holds, room.read) for room in (every_eval, nemo, helm)),
+    *(Reader(room.NAME, room.holds, room.read) for room in (every_eval, nemo, helm, rankings)),
     Reader(lm_eval.NAME, _holds_harness, lm_eval.read_wanted, _join_harness),
 )
 _TABLES, _HEAD = (".parquet", ".csv"), 1 << 16

@@ -78,6 +78,9 @@ def _of_examples(task) -> dict:
     }
 
 
+_OF_LANGUAGE = ("muscle", "reranking")  # notebooks whose tasks are questions
+
+
 def truth_of(
     notebook: str,  # of the kept table
     task: str,
@@ -85,7 +88,7 @@ def truth_of(
     data_dir: str | None = None,  # else $COMPATKIT_DATA, else the hub
 ) -> Truth:
     """The labels of a table's examples; errors of `load_task` where the data are not at hand."""
-    if notebook == "muscle":
+    if notebook in _OF_LANGUAGE:
         return _of_questions(task, data_dir)
     from compatkit.experiments.recipes import at_scale
     from compatkit.training.data_updates import data_update, more_classes, more_samples
@@ -176,7 +179,8 @@ class Shelf:
     def truth(self, notebook: str, task: str, table: str) -> Truth:
         """The labels of a table's examples, loaded once."""
         own = {"bcwi": ("classes",), "distillation": ("5a", "5b")}.get(notebook, ())
-        kind = notebook if notebook in ("bcwi", "muscle", "retire_the_old") else ""
+        kind = "muscle" if notebook in _OF_LANGUAGE else ""
+        kind = notebook if notebook in ("bcwi", "retire_the_old") else kind
         key = kind, task, table if table in own else ""
         if key not in self._truths:
             self._truths[key] = truth_of(notebook, task, table, self.data_dir)
@@ -219,7 +223,7 @@ class KeptTable:
         self.variant = rest[-1]
         self.seeds = max(row.seeds for row in table.rows)
         found = re.search(r"by (choice per character|choice|number|rouge1)", table.title)
-        self.by = found[1] if found and self.notebook == "muscle" else ""
+        self.by = found[1] if found and self.notebook in _OF_LANGUAGE else ""
 
     @cached_property
     def truth(self) -> Truth:

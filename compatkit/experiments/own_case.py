@@ -313,8 +313,7 @@ def recommend(
     able = [
         row
         for row in by_name.values()
-        if row is not old
-        and on_par(row.selection["accuracy"][0], new.selection["accuracy"][0], examples)
+        if row is not old and on_par(row.selection["accuracy"][0], new.selection["accuracy"][0])
     ]
     best = max(able, key=lambda row: value(row, price))
     near = [
@@ -506,7 +505,7 @@ class Trainings:
         return self.count(run)
 
     def search(self, grid: list, train: Callable[[object, int], Run]) -> Search:
-        """A grid tried on the first seed, its choice run with all."""
+        """A grid tried, its choice run with all seeds."""
         return search(grid, train, self.upgrade.olds, self.upgrade.news)
 
     def add_rows(self) -> None:

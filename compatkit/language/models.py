@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SPECIAL', 'TOO_LONG', 'LEARN', 'EXTRACT', 'byte_pairs', 'small_language_model', 'language_model', 'TokenRows', 'pack',
-           'encode_examples', 'Trained', 'language_arguments', 'pretrain', 'score_choices', 'length_normalized',
-           'generate', 'final_number', 'rouge1', 'judge', 'answer']
+           'encode_examples', 'Trained', 'language_arguments', 'pretrain', 'score_choices', 'TextScores', 'score_texts',
+           'length_normalized', 'generate', 'write_candidates', 'final_number', 'rouge1', 'judge', 'answer']
 
 # %% ../../nbs/language/models.ipynb #701bf654
 import hashlib
@@ -25,6 +25,7 @@ import torch
 from torch import nn
 from transformers import (
     GenerationConfig,
+    LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     StoppingCriteria,
@@ -469,13 +470,45 @@ def score_choices(
     Raises ValueError for questions without choices, with unequal numbers of them, or longer than
     the model's positions.
     """
-    _one_of(too_long=(too_long, TOO_LONG))
     width = _width(questions)
-    pairs = [(one.prompt, choice) for one in questions for choice in one.choices]
-    owners = [one for one in questions for _ in one.choices]
+    given = [one.choices for one in questions]
+    options = {"batch_size": batch_size, "too_long": too_long, "device": device}
+    scored = score_texts(model, tokenizer, questions, given, **options)
+    sums = np.array([one.sums for one in scored], dtype=np.float32)
+    return _chosen(questions, sums.reshape(len(questions), width))
+
+
+class TextScores(NamedTuple):
+    """A model's log-likelihoods of some texts after one context."""
+
+    sums: np.ndarray  # (K,) over each text's tokens
+    tokens: np.ndarray  # (K,) how many those are
+
+
+@torch.no_grad()
+def score_texts(
+    model: nn.Module,  # a causal language model
+    tokenizer: PreTrainedTokenizerBase,
+    questions: Sequence[Question],  # their contexts are read
+    texts: Sequence[Sequence[str]],  # for each question the texts that may follow, any number
+    *,
+    end: bool = False,  # whether the end of the text counts: that nothing more follows
+    batch_size: int = 32,  # rows, each a context with one text
+    # error, or cut: contexts lose tokens on the left, as in lm-evaluation-harness
+    too_long: str = "error",
+    device: torch.device | str | None = None,  # where to compute; by default a GPU if there is one
+) -> list[TextScores]:
+    """log p(text | context) of every text; ValueError for other numbers of questions and texts,
+    and for texts longer than the model's positions.
+    """
+    _one_of(too_long=(too_long, TOO_LONG))
+    if len(questions) != len(texts):
+        raise ValueError(f"there are texts for {len(texts)} of {len(questions)} questions")
+    owners = [one for one, group in zip(questions, texts) for _ in group]
+    coded = _ended(tokenizer, owners, [text for group in texts for text in group], end)
     limit = _positions(model, tokenizer)
     most = limit and limit + 1  # the last token is only predicted, never read
-    coded = _fitting(_pairs(tokenizer, owners, pairs), [one.id for one in owners], most, too_long)
+    coded = _fitting(coded, [one.id for one in owners], most, too_long)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     model = model.to(device).eval()
     sums = np.zeros(len(coded), dtype=np.float32)
@@ -483,7 +516,28 @@ def score_choices(
     for start in range(0, len(order), batch_size):
         part = order[start : start + batch_size]
         sums[part] = _log_likelihoods(model, [coded[row] for row in part], device)
-    return _chosen(questions, sums.reshape(len(questions), width))
+    tokens = np.array([len(rest) for _, rest in coded], dtype=np.int64)
+    ends = np.cumsum([0, *(len(group) for group in texts)])
+    return [TextScores(sums[a:b], tokens[a:b]) for a, b in zip(ends, ends[1:])]
+
+
+def _ended(tokenizer, owners: list, texts: list, end: bool) -> list:
+    """(context, text) as tokens, each with the end-of-text token where that is asked for."""
+    if not end:
+        pairs = [(one.prompt, text) for one, text in zip(owners, texts)]
+        return _pairs(tokenizer, owners, pairs)
+    _check_end(tokenizer)
+    said = [row for row, text in enumerate(texts) if text.strip()]
+    pairs = [(owners[row].prompt, texts[row]) for row in said]
+    found = dict(zip(said, _pairs(tokenizer, [owners[row] for row in said], pairs)))
+    contexts = {}
+    for row in set(range(len(texts))) - set(said):  # nothing was said: the context, then the end
+        prompt = owners[row].prompt
+        if prompt not in contexts:
+            contexts[prompt] = tokenizer(prompt)["input_ids"] if prompt else _first(tokenizer)
+        found[row] = contexts[prompt], []
+    last = [tokenizer.eos_token_id]
+    return [(found[row][0], found[row][1] + last) for row in range(len(texts))]
 
 # %% ../../nbs/language/models.ipynb #ea561bc2
 def _log_likelihoods(model, coded: list, device) -> np.ndarray:
@@ -604,6 +658,28 @@ def generate(
     """What the model writes after each context, greedily; ValueError names contexts that leave
     no room for the answer.
     """
+    options = {"batch_size": batch_size, "too_long": too_long, "device": device}
+    written = write_candidates(model, tokenizer, questions, generation, _GREEDY, **options)
+    return [texts[0] for texts in written]
+
+
+@torch.no_grad()
+def write_candidates(
+    model: nn.Module,  # a causal language model
+    tokenizer: PreTrainedTokenizerBase,
+    questions: Sequence[Question],
+    generation: Generation,  # stops, length, repetition
+    # how: any of transformers.GenerationConfig, such as num_beams and num_return_sequences
+    decoding: dict,
+    *,
+    batch_size: int = 32,
+    too_long: str = "error",  # error, or cut, as in generate
+    device: torch.device | str | None = None,  # where to compute; by default a GPU if there is one
+    processors: Sequence = (),  # of transformers.LogitsProcessor
+) -> list[list[str]]:
+    """For each context as many texts as `num_return_sequences` says; ValueError names contexts
+    that leave no room for the answer.
+    """
     _one_of(too_long=(too_long, TOO_LONG))
     stops = tuple(stop for stop in generation.stops if stop)
     limit = _positions(model, tokenizer)
@@ -615,15 +691,20 @@ def generate(
     room = limit and limit - generation.max_new_tokens
     coded = _contexts(tokenizer, questions, room, too_long)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    model = model.to(device).eval()
-    texts = [""] * len(coded)
+    model, rule = model.to(device).eval(), generation._replace(stops=stops)
+    number, found = decoding.get("num_return_sequences", 1), [[] for _ in coded]
     order = sorted(range(len(coded)), key=lambda row: -len(coded[row]))
     for start in range(0, len(order), batch_size):
         part = order[start : start + batch_size]
-        contexts, rule = [coded[row] for row in part], generation._replace(stops=stops)
-        for row, text in zip(part, _written(model, tokenizer, contexts, rule, device)):
-            texts[row] = _until(text, stops)
-    return texts
+        contexts = [coded[row] for row in part]
+        written = _written(model, tokenizer, contexts, rule, device, decoding, processors)
+        for place, row in enumerate(part):
+            texts = written[place * number : (place + 1) * number]
+            found[row] = [_until(text, stops) for text in texts]
+    return found
+
+
+_GREEDY = {"do_sample": False, "num_beams": 1}
 
 
 def _contexts(
@@ -640,8 +721,10 @@ def _contexts(
     return [one for one, _ in _fitting(alone, [one.id for one in questions], room, too_long)]
 
 # %% ../../nbs/language/models.ipynb #bd38fa8b
-def _written(model, tokenizer, contexts: list, generation: Generation, device) -> list[str]:
-    """What is written after the contexts of one batch."""
+def _written(
+    model, tokenizer, contexts: list, generation: Generation, device, decoding: dict, processors
+) -> list[str]:
+    """What is written after the contexts of one batch, all texts of a context together."""
     width = max(map(len, contexts))
     end = model.generation_config.eos_token_id
     end = tokenizer.eos_token_id if end is None else end
@@ -652,13 +735,9 @@ def _written(model, tokenizer, contexts: list, generation: Generation, device) -
     mask = torch.tensor(
         [[0] * (width - len(one)) + [1] * len(one) for one in contexts], device=device
     )
-    greedy = GenerationConfig(
-        do_sample=False,
-        num_beams=1,
-        temperature=1.0,
-        top_p=1.0,
-        top_k=50,
-        repetition_penalty=1.0,
+    neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0}
+    how = GenerationConfig(
+        **neutral | decoding,
         pad_token_id=pad,
         eos_token_id=end,
         no_repeat_ngram_size=generation.no_repeat,
@@ -668,7 +747,11 @@ def _written(model, tokenizer, contexts: list, generation: Generation, device) -
         [_Stops(generation.stops, tokenizer, width)] if generation.stops else []
     )
     written = model.generate(
-        input_ids=inputs, attention_mask=mask, generation_config=greedy, stopping_criteria=criteria
+        input_ids=inputs,
+        attention_mask=mask,
+        generation_config=how,
+        stopping_criteria=criteria,
+        logits_processor=LogitsProcessorList(processors),
     )
     return tokenizer.batch_decode(written[:, width:], skip_special_tokens=True)
 
