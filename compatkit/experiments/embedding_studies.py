@@ -68,7 +68,7 @@ def recipes_of(study: Study, table: str, encoder: str) -> tuple:
     old, new = (replace(small(study.scale, layers, steps), epochs=10) for layers in (1, 2))
     return (replace(old, width=32) if table == "width" else old), new
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #085f0e50
+# %% ../../nbs/experiments/embedding_studies.ipynb #aa205806
 @dataclass(frozen=True)
 class Chosen:
     """A method at the setting that selection prefers."""
@@ -173,7 +173,7 @@ class EmbeddingStudy:
             + ", ".join(sizes),
             "accuracy: recall at 1, the first hit is of the query's class; NFR: first hits that "
             "were right with old queries in the old index",
-            "unless a row says *own index*, new queries ask the old index; *new model*: everything "
+            "unless a row begins with *own index*, new queries ask the old index; *new model*: everything "
             "embedded again",
             "λ chosen on selection, all seeds together: recall in the own index not below the new "
             "model's (*a point allowed*: at most a point), then the fewest flips in the old index",
@@ -207,7 +207,7 @@ class EmbeddingStudy:
         shown = tuple(one[:3] for one in tried)
         return Chosen(method, taken[0], bool(able), taken[3], taken[4], shown)
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #db6a6964
+# %% ../../nbs/experiments/embedding_studies.ipynb #33b76e21
 def search_row(
     study: EmbeddingStudy,
     name: str,
@@ -238,7 +238,7 @@ def method_rows(study: EmbeddingStudy, method: str) -> tuple[list[Row], dict[str
     rows = []
     for name, one in chosen.items():
         rows.append(search_row(study, name, one.in_old, one.words()))
-        rows.append(search_row(study, f"{name}, own index", one.own, one.words()))
+        rows.append(search_row(study, f"own index, {name}", one.own, one.words()))
     return rows, chosen
 
 
