@@ -68,7 +68,7 @@ def recipes_of(study: Study, table: str, encoder: str) -> tuple:
     old, new = (replace(small(study.scale, layers, steps), epochs=10) for layers in (1, 2))
     return (replace(old, width=32) if table == "width" else old), new
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #aa205806
+# %% ../../nbs/experiments/embedding_studies.ipynb #a092d7da
 @dataclass(frozen=True)
 class Chosen:
     """A method at the setting that selection prefers."""
@@ -173,8 +173,8 @@ class EmbeddingStudy:
             + ", ".join(sizes),
             "accuracy: recall at 1, the first hit is of the query's class; NFR: first hits that "
             "were right with old queries in the old index",
-            "unless a row begins with *own index*, new queries ask the old index; *new model*: everything "
-            "embedded again",
+            "unless a row begins with *own index*, new queries ask the old index; *new model*: "
+            "everything embedded again",
             "λ chosen on selection, all seeds together: recall in the own index not below the new "
             "model's (*a point allowed*: at most a point), then the fewest flips in the old index",
             *recalled,
