@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 # %% ../../nbs/experiments/embedding_studies.ipynb #99fe8505
 import numpy as np
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #f21ac82b
+# %% ../../nbs/experiments/embedding_studies.ipynb #91f48e74
 from compatkit.experiments.embedding_trainings import (
     EncoderSetting,
     LayersRecipe,
     encoder_once,
     search_once,
 )
-from .recipes import begin, small
 from .published import ToPublish, publish_study
+from .recipes import begin, small
 from .result_tables import ResultTable, Row, keep_table, measure
 from .runs import Run
 from .store import study_name
