@@ -2,15 +2,11 @@
 """Every table of every method notebook at smoke, and two steps at the papers' scale, through
 papermill.
 
-`.ci/grid.py` runs all of them, `.ci/grid.py --quick` those marked quick (CI), `.ci/grid.py bcwi
-muscle` those of
-some notebooks. As many at a time as there are cores, one thread each. `.ci/grid.py --names`
-prints a pattern for
-the files that --quick runs, which nbdev_test need not run.
-A task that is named comes, like the papers' models, from a made-up cache of the hub
-(tests/make_hub_cache.py), offline.
-An executed notebook is thrown away; the last lines say what ran. New method notebook: add its
-lines to GRID.
+`.ci/grid.py` runs all of them, `.ci/grid.py bcwi muscle` those of some notebooks. As many at a time
+as there are cores, one thread each. Those marked quick run in CI too (notebooks.py). A task that is
+named comes, like the papers' models, from a made-up cache of the hub (tests/make_hub_cache.py),
+offline. An executed notebook is thrown away; the last lines say what ran. New method notebook: add
+its lines to GRID.
 """
 
 import os
@@ -27,6 +23,7 @@ from environment import ROOT, use_the_environment
 GATED_FUSION = ("main", "1", "2", "3", "4", "5", "6", "rates")
 DISTILLATION = ("main", "3", "4", "5a", "5b", "figure5", "one_model")
 BCWI = ("main", "curve", "baselines", "cost", "ensemble", "soup", "fisher", "classes")
+RETIRE = ("main", "together", "cache", "churn")
 MUSCLE = ("main", "3", "4", "5", "6", "figure4", "figure5", "dial")
 STEPS = {"scale": "paper", "max_steps": 2}
 TWO_STEPS = STEPS | {"seeds": 1, "settings": 1}
@@ -59,6 +56,12 @@ GRID = [
         for table in ("main", "classes")
         for task in ("banking77", "ag_news")
     ),
+    *((table == "main", "retire_the_old", FEW | {"table": table}) for table in RETIRE),
+    *(
+        (False, "retire_the_old", FEW | {"table": "main", "upgrade": upgrade})
+        for upgrade in ("a", "b")
+    ),
+    (False, "retire_the_old", STEPS | {"table": "main", "task": "massive", "seeds": 1}),
     *((table == "main", "distillation", FEW | {"table": table}) for table in DISTILLATION),
     *(
         (False, "distillation", FEW | {"table": table, "task": "digits"})
@@ -135,7 +138,11 @@ def run(entry, folder):
         if "task" in parameters
         else {}
     )
-    kept = {name: value for name, value in os.environ.items() if name != "COMPATKIT_DATA"}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("COMPATKIT_DATA", "IN_TEST")
+    }
     begun = time.monotonic()
     done = subprocess.run(
         [*command, "--no-progress-bar", *options],
@@ -156,20 +163,11 @@ def run(entry, folder):
     return passed, line
 
 
-def skip_pattern():
-    """What nbdev_test need not run, as a pattern for file names: papermill runs those in CI."""
-    quick = sorted({notebook for chosen, notebook, _ in GRID if chosen})
-    return f"^({'|'.join(quick)})[.]ipynb$|^[_.]"
-
-
 def main():
-    quick, names = sys.argv[1:] == ["--quick"], sys.argv[1:]
-    if names == ["--names"]:
-        print(skip_pattern())
-        return
-    if not quick and set(names) - {notebook for _, notebook, _ in GRID}:
+    names = sys.argv[1:]
+    if set(names) - {notebook for _, notebook, _ in GRID}:
         sys.exit(__doc__)
-    entries = [entry for entry in GRID if (entry[0] if quick else not names or entry[1] in names)]
+    entries = [entry for entry in GRID if not names or entry[1] in names]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         os.environ.setdefault("COMPATKIT_HOME", str(Path(folder) / "runs"))
         make_hub(folder)

@@ -68,7 +68,7 @@ def methods():
 
     found = method_summaries(ROOT / "results")
     rows = [
-        [summary.family.method, *(level(summary, at) for at in (0, 1)), *summary.family[1:]]
+        [summary.family.method, *(level(summary, at) for at in (0, 1)), *summary.family[1:3]]
         for summary in found
         if summary.family.method in METHODS
     ]
@@ -78,11 +78,11 @@ def methods():
 
 def level(summary, at):
     """The median at a level, and in how many upgrades it was reached where not in all."""
-    ratio = summary.ratios[at]
-    if ratio is None:
-        return f"– (0 of {summary.upgrades})"
-    reached = "" if ratio[3] == summary.upgrades else f" ({ratio[3]} of {summary.upgrades})"
-    return f"{ratio[0]:.2f}{reached}"
+    found = summary.levels[at]
+    if found is None:
+        return "–"
+    every = found.reached == found.upgrades
+    return f"{found.median:.2f}" + ("" if every else f" ({found.reached} of {found.upgrades})")
 
 
 def house_map():

@@ -3,6 +3,8 @@
 
 `.ci/results.py` writes what is out of step, `.ci/results.py --check` only says whether anything is.
 `.ci/results.py --evidence` first computes evidence.json again: minutes, and every task's data.
+`.ci/results.py --renew` before that writes intervals and notes of the tables as today's rules have
+them.
 `.ci/results.py --pictures` draws pictures again from the kept predictions, with the data too.
 """
 
@@ -21,9 +23,13 @@ def main(arguments):
     if arguments == ["--check"]:
         stale = out_of_step(ROOT / "results")
         sys.exit(f"out of step, run .ci/results.py: {', '.join(stale)}" if stale else 0)
-    if arguments == ["--evidence"]:
+    if arguments in (["--evidence"], ["--renew"]):
         from compatkit.experiments.evidence import write_evidence
+        from compatkit.experiments.kept_answers import Shelf
+        from compatkit.experiments.verification import renew_tables
 
+        if arguments == ["--renew"]:
+            print("\n".join(renew_tables(Shelf(ROOT / "results"), ROOT / "results")))
         print(write_evidence(ROOT / "results"))
     elif arguments == ["--pictures"]:
         from compatkit.experiments.kept_answers import Shelf

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The README's second command: makes its own environment (VENV= chooses the folder), then
-# exported and clean? · notebooks run · one table of each method notebook through papermill · pytest, last.
+# exported and clean? · all notebooks run, the method notebooks through papermill · pytest, last.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -21,6 +21,5 @@ cores=$(env -u OMP_NUM_THREADS nproc)  # nproc heeds that variable
 export OMP_NUM_THREADS=1  # as many workers as cores, one thread each
 
 .ci/clean.sh "$scratch/copy"
-nbdev_test --n_workers "$cores" --skip_file_re "$(python .ci/grid.py --names)"  # those run through papermill
-python .ci/grid.py --quick
+python .ci/notebooks.py
 pytest -n "$cores" --dist loadfile --no-loadscope-reorder   # with more workers Ray's cluster of the tests may starve

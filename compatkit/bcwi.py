@@ -294,6 +294,8 @@ def _choose_over_seeds(curves: list, targets: list, level: float) -> Choice:
         "none" if math.isnan(one) else f"{one:g}" for one in each
     )
     asked = f"the lower end of the target models' {level:.0%} interval, {low:.2%}"
+    if len(targets) < FEWEST_TARGETS:
+        asked += f" (of {len(targets)} models: too wide an interval to rely on)"
     if not found:
         return Choice(
             0.0,

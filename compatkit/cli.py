@@ -22,7 +22,7 @@ import click
 from . import __version__
 from .compare.logs import Wanted
 from .compare.policy import LIMITS, Policy
-from .compare.text_tables import visible
+from .compare.sections import visible
 from .support.outputs import Outputs
 from .support.table_files import plain_file
 
@@ -94,6 +94,11 @@ def _pair(files, old, new, label, id, on_missing, rename, columns, wanted):
             files[0], files[-1], on_missing, columns=columns, wanted=wanted, sides=sides
         )
     if len(files) == 1:
+        if reader := reader_of(files[0]):
+            raise ValueError(
+                f"{files[0]} is one log ({reader.name}): name a second one, or where it holds "
+                "several models two of them, with --old and --new"
+            )
         if not (old and new):
             raise ValueError(
                 f"{files[0]} is one file: name a second one, or the columns of both versions with "
@@ -198,6 +203,7 @@ def app(context: click.Context) -> None:
 @click.option(
     "--junit", type=_FILE, metavar="FILE", help="write the gate's conditions as JUnit XML"
 )
+@click.option("--link", metavar="URL", help="the page's address, for comment and summary")
 @click.option("--html", type=_FILE, metavar="FILE", help="write a page")
 @click.option("--flips", type=_FILE, metavar="FILE", help="write the flips (csv, parquet or jsonl)")
 @click.option(
@@ -235,7 +241,7 @@ def compare(context: click.Context, files: tuple[Path, ...], **options: object) 
 def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     """Compares, writes and prints. Gives the exit status."""
     from compatkit.compare.pull_requests import check_blessed
-    from compatkit.compare.suites import is_suite
+    from compatkit.compare.suites import are_suites
 
     if given.json + given.markdown + given.quiet > 1:
         raise ValueError("--json, --markdown and --quiet exclude each other")
@@ -245,7 +251,7 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
         raise ValueError("the standard input can be read once: give the other version as a file")
     if not (given.old and given.new):
         _refuse_twice(files)
-    if len(files) == 2 and all(map(is_suite, files)):
+    if are_suites(files):
         return _compare_suites(files, given)
     limits = {name: value for name in LIMITS if (value := getattr(given, name, None)) is not None}
     # options win over the file
@@ -296,8 +302,8 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
         **{name: getattr(given, name) for name in options},
     )
     with Outputs([*files, given.policy], given.force) as outputs:
-        told = _for_pull_request(suite, given, outputs)
-    _print(told + _shown_suite(suite, given))
+        text = _for_pull_request(suite, _shown_suite(suite, given), given, outputs)
+    _print(text)
     return suite.exit_status
 
 
@@ -312,15 +318,15 @@ def _shown_suite(suite, given: SimpleNamespace) -> str:
     return suite.status + "\n" if given.quiet else str(suite)
 
 
-def _for_pull_request(found, given: SimpleNamespace, outputs: Outputs) -> str:
-    """Write --comment and --junit of a comparison or a suite; what --github prints."""
+def _for_pull_request(found, report: str, given: SimpleNamespace, outputs: Outputs) -> str:
+    """Write --comment and --junit of a comparison or a suite. Returns what is printed."""
     from compatkit.compare.pull_requests import pull_request_files
 
     places = (
         path and outputs.add(path, option)
         for path, option in ((given.comment, "--comment"), (given.junit, "--junit"))
     )
-    return pull_request_files(found, given.github, *places)
+    return pull_request_files(found, report, given.github, *places, given.link or "")
 
 
 def _settings(given: SimpleNamespace, policy: Policy) -> dict:
@@ -366,8 +372,8 @@ def _compare_two(
         write_rows(flip_rows(comparison.pair)[0], outputs.add(given.flips, "--flips"))
     if given.html:
         comparison.write_page(outputs, given.html, given.limit)
-    told = _for_pull_request(comparison, given, outputs)
-    return report.EXIT_STATUS[comparison.status], told + _shown(comparison, given)
+    text = _for_pull_request(comparison, _shown(comparison, given), given, outputs)
+    return report.EXIT_STATUS[comparison.status], text
 
 
 def _shown(comparison, given: SimpleNamespace) -> str:
@@ -392,6 +398,11 @@ def _compare_many(
     if unfit := [f"--{name}" for name in ("old", "new", "id") if getattr(given, name)]:
         raise ValueError(
             f"{unfit[0]} goes with one file of two versions, and there are {len(files)}"
+        )
+    if unfit := [f"--{name}" for name in ("github", "comment", "junit") if getattr(given, name)]:
+        raise ValueError(
+            f"{unfit[0]} is for two versions, and there are {len(files)}: compare the last two "
+            "with it"
         )
     if given.picture and given.picture.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--picture {given.picture}: the name must end in .png, .svg or .pdf")
@@ -620,7 +631,8 @@ def interpolate(old: Path, new: Path, alpha: float, out: Path) -> None:
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="jobs at once: one a GPU, else one a core, unless told",
+    help="processes at once, which share one table's runs too: one a GPU, else one a core, unless "
+    "told",
 )
 @click.option(
     "--commands", is_flag=True, help="with --run: print one command a missing job, and run none"
@@ -640,9 +652,8 @@ def interpolate(old: Path, new: Path, alpha: float, out: Path) -> None:
 @click.option(
     "--gpus",
     type=click.FloatRange(min=0),
-    default=0.0,
-    show_default=True,
-    help="with --ray: GPUs of each job",
+    help="how many GPUs of this machine are used, unless all; with --ray: GPUs of each job, unless "
+    "one",
 )
 @click.option(
     "--verify",
@@ -698,7 +709,7 @@ def tables(
     commands: bool,
     ray: str | None,
     cpus: int,
-    gpus: float,
+    gpus: float | None,
     verify: bool,
     allow_unchecked: bool,
     plan: bool,
@@ -780,12 +791,19 @@ def _make(missing, asked, workers, ray, cpus, gpus):
     """Run the jobs, telling of each as it comes. Gives the exit status."""
     from tqdm import tqdm
 
-    from compatkit.experiments.tables import run_jobs, run_jobs_on_ray
+    from compatkit.experiments.tables import help_job, run_jobs, run_jobs_on_ray
 
+    if not ray and gpus is not None and (gpus < 1 or gpus % 1):
+        raise ValueError(
+            f"--gpus {gpus:g}: on this machine a worker has a whole GPU, so give 1, 2, …; a share "
+            "of one goes with --ray"
+        )
+    # a table at smoke is over before a second process has started
+    helper = help_job if any(job.scale != "smoke" for job in missing) else None
     outcomes = (
-        run_jobs_on_ray(missing, ray, threads=cpus, gpus=gpus)
+        run_jobs_on_ray(missing, ray, threads=cpus, gpus=gpus, helper=helper)
         if ray
-        else run_jobs(missing, workers=workers)
+        else run_jobs(missing, workers=workers, helper=helper, gpus=int(gpus or 0))
     )
     failed = 0
     for job, found, error in tqdm(outcomes, total=len(missing), unit="job", disable=None):

@@ -666,7 +666,8 @@ class Certificate:
             else ""
         )
         return (
-            f"NFR at most {self.max_nfr:.2%}{also} with {self.confidence:.0%} confidence: "
+            f"NFR at most {self.max_nfr:.2%}{also} with "
+            f"{100 * self.confidence:.6g}% confidence: "
             f"{self.flips} negative flips among {self.n:,} calibration examples, upper bound "
             f"{self.nfr_bound:.2%}; accuracy {self.accuracy:.2%} [{self.accuracy_low:.2%}, "
             f"{self.accuracy_high:.2%}], old model {self.accuracy_old:.2%}; answered as the old "

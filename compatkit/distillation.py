@@ -107,17 +107,18 @@ class DynamicDistillation(Treatment):
 
         ValueError for old logits that do not fit.
         """
-        shared = shared_columns(logits, old_logits, self.old_classes)
-        shared, old_logits = _precise(shared, old_logits)
-        right = old_label(label, self.old_classes, shared.shape[1])
-        known, right = right >= 0, right.clamp(min=0)[:, None]
-        with torch.no_grad():
-            better = old_logits.softmax(1).gather(1, right) > shared.softmax(1).gather(1, right)
-            pulled = better[:, 0] & known
-        cooled = (shared / self.temperature).log_softmax(1)
-        target = (old_logits / self.temperature).log_softmax(1)
-        distance = F.kl_div(cooled, target, reduction="none", log_target=True).sum(1)
-        return super().loss(logits, label) + self.weight * (pulled * distance).mean()
+        with torch.autocast(logits.device.type, enabled=False):
+            shared = shared_columns(logits, old_logits, self.old_classes)
+            whole, shared, old_logits = _precise(logits, shared, old_logits)
+            right = old_label(label, self.old_classes, shared.shape[1])
+            known, right = right >= 0, right.clamp(min=0)[:, None]
+            with torch.no_grad():
+                better = old_logits.softmax(1).gather(1, right) > shared.softmax(1).gather(1, right)
+                pulled = better[:, 0] & known
+            cooled = (shared / self.temperature).log_softmax(1)
+            target = (old_logits / self.temperature).log_softmax(1)
+            distance = F.kl_div(cooled, target, reduction="none", log_target=True).sum(1)
+            return F.cross_entropy(whole, label) + self.weight * (pulled * distance).mean()
 
 # %% ../nbs/distillation.ipynb #263c79df
 class _FilteredDistance(Treatment):
@@ -132,8 +133,8 @@ class _FilteredDistance(Treatment):
         self.old_classes = None if old_classes is None else tuple(old_classes)
 
     def filters(self, right):
-        """F (N,) for (N,) booleans, whether the old model is right."""
-        return torch.ones_like(right, dtype=torch.float32)
+        """F (N,) for (N,) numbers: 1 where the old model is right, else 0."""
+        return torch.ones_like(right)
 
     def distances(self, logits, label, shared, old_logits):
         """D (N,): logits (N, C); those of the old model's classes and the old logits, both (N,
@@ -151,9 +152,9 @@ class _FilteredDistance(Treatment):
         with torch.autocast(logits.device.type, enabled=False):
             shared = shared_columns(logits, old_logits, self.old_classes)
             whole, shared, old_logits = _precise(logits, shared, old_logits)
-            right = old_right(old_logits, label, self.old_classes)
+            right = old_right(old_logits, label, self.old_classes).to(shared.dtype)
             pull = self.filters(right) * self.distances(whole, label, shared, old_logits)
-            return super().loss(logits, label) + self.weight * pull.mean()
+            return F.cross_entropy(whole, label) + self.weight * pull.mean()
 
 # %% ../nbs/distillation.ipynb #760b3e44
 class NaiveReweighting(_FilteredDistance):
@@ -171,7 +172,7 @@ class NaiveReweighting(_FilteredDistance):
 
     def filters(self, right: torch.Tensor) -> torch.Tensor:
         """1 where the old model is right, else 0."""
-        return right.float()
+        return right
 
     def distances(
         self,
@@ -216,7 +217,7 @@ class FocalDistillation(_FilteredDistance):
 
     def filters(self, right: torch.Tensor) -> torch.Tensor:
         """α + β where the old model is right, else α."""
-        return self.alpha + self.beta * right.float()
+        return self.alpha + self.beta * right
 
     def distances(
         self,

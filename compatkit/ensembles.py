@@ -284,7 +284,8 @@ def choose_weight(
     weights: ArrayLike = (0.5, 0.6, 0.7, 0.8, 0.9),  # of the NEW model
     space: str = "probability",  # or "logit"
 ) -> WeightChoice:
-    """The weight with the lowest NFR whose accuracy is on a par; None if none is.
+    """The weight with the lowest NFR whose accuracy is not below the untreated models'; None if
+    there is none.
 
     Raises ValueError for lists of unequal length.
     """
@@ -302,10 +303,10 @@ def choose_weight(
     )
     reference = float(np.mean([u.correct.mean() for u in untreated]))
     tried = [
-        (float(w), float(a), float(f), on_par(a, reference, len(untreated[0])))
+        (float(w), float(a), float(f), on_par(a, reference))
         for w, a, f in zip(curves[0].weight, accuracy, nfr)
     ]
-    best = lowest_nfr(accuracy, nfr, reference, len(untreated[0]))
+    best = lowest_nfr(accuracy, nfr, reference)
     chosen = (None, float("nan"), float("nan")) if best is None else tried[best][:3]
     return WeightChoice(*chosen, reference, tried)
 

@@ -35,7 +35,8 @@ def _compute(function, arguments, options):
     given = [one for one in tree_flatten((arguments, options))[0] if isinstance(one, torch.Tensor)]
     moves = function in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
     at_home = [one for one in given if not isinstance(one, Elsewhere) and one.ndim]
-    if len(at_home) not in (0, len(given)) and not moves:
+    away_from_home = [one for one in given if isinstance(one, Elsewhere)]
+    if at_home and away_from_home and not moves:
         raise RuntimeError(
             f"{function}: {len(at_home)} of {len(given)} tensors were left on the CPU"
         )
@@ -77,3 +78,26 @@ def moved(value):
         ),
         value,
     )
+
+
+def move_model(model):
+    """The model with its parameters and buffers on the other device, in place; a tensor that two
+    modules share stays one.
+    """
+    known = {}
+
+    def there(tensor):
+        if id(tensor) not in known:
+            inside = Elsewhere(tensor.detach().clone())
+            is_weight = isinstance(tensor, torch.nn.Parameter)
+            known[id(tensor)] = (
+                torch.nn.Parameter(inside, tensor.requires_grad) if is_weight else inside
+            )
+        return known[id(tensor)]
+
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None and not isinstance(tensor, Elsewhere):
+                    tensors[name] = there(tensor)
+    return model

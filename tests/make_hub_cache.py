@@ -47,15 +47,16 @@ ENCODERS = {  # id → (configuration, model, layers)
     "google/electra-base-discriminator": (ElectraConfig, ElectraForPreTraining, 1),
     "FacebookAI/roberta-base": (RobertaConfig, RobertaForMaskedLM, 1),
 }
-LANGUAGE_MODELS = {  # id → (configuration, model, width)
-    "huggyllama/llama-7b": (LlamaConfig, LlamaForCausalLM, 32),
-    "meta-llama/Llama-2-7b-hf": (LlamaConfig, LlamaForCausalLM, 48),
-    "microsoft/phi-1": (PhiConfig, PhiForCausalLM, 32),
-    "microsoft/phi-1_5": (PhiConfig, PhiForCausalLM, 32),
-    "microsoft/phi-2": (PhiConfig, PhiForCausalLM, 48),
-    "lmsys/vicuna-7b-v1.3": (LlamaConfig, LlamaForCausalLM, 32),
-    "lmsys/vicuna-7b-v1.5": (LlamaConfig, LlamaForCausalLM, 48),
-    "meta-llama/Meta-Llama-3-8B": (LlamaConfig, LlamaForCausalLM, 32),
+LANGUAGE_MODELS = {  # id → (configuration, model, width, files of weights, their kind)
+    "huggyllama/llama-7b": (LlamaConfig, LlamaForCausalLM, 32, 2, "safetensors"),
+    "meta-llama/Llama-2-7b-hf": (LlamaConfig, LlamaForCausalLM, 48, 2, "safetensors"),
+    "microsoft/phi-1": (PhiConfig, PhiForCausalLM, 32, 1, "safetensors"),
+    "microsoft/phi-1_5": (PhiConfig, PhiForCausalLM, 32, 1, "safetensors"),
+    "microsoft/phi-2": (PhiConfig, PhiForCausalLM, 48, 2, "safetensors"),
+    # no safetensors, and a tokenizer that only sentencepiece reads
+    "lmsys/vicuna-7b-v1.3": (LlamaConfig, LlamaForCausalLM, 32, 2, "bin"),
+    "lmsys/vicuna-7b-v1.5": (LlamaConfig, LlamaForCausalLM, 48, 2, "bin"),
+    "meta-llama/Meta-Llama-3-8B": (LlamaConfig, LlamaForCausalLM, 32, 4, "safetensors"),
 }
 RESNETS = {
     f"microsoft/resnet-{depth}": "bottleneck" if depth >= 50 or depth == 26 else "basic"
@@ -127,9 +128,9 @@ def byte_pairs(target: Path, special: list) -> tuple:
     return tokenizer.get_vocab_size(), tokenizer.token_to_id("<pad>")
 
 
-def write_model(target: Path, model) -> None:
+def write_model(target: Path, model, shards: int = 1, kind: str = "safetensors") -> None:
     """config.json and the weights; without the heads that the hub's files share with the
-    embeddings, and under the names that BERT's have there.
+    embeddings, and under the names that BERT's have there. Several shards have an index.
     """
     model.config.architectures = [type(model).__name__]
     model.config.to_json_file(target / "config.json")
@@ -144,7 +145,20 @@ def write_model(target: Path, model) -> None:
             next((key.replace(*pair) for pair in old.items() if key.endswith(pair[0])), key): value
             for key, value in weights.items()
         }
-    save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
+    stem, names = {"safetensors": "model", "bin": "pytorch_model"}[kind], sorted(weights)
+    parts = [names[number::shards] for number in range(shards)]
+    index = {}
+    for number, part in enumerate(parts, 1):
+        file = f"{stem}-{number:05d}-of-{shards:05d}.{kind}" if shards > 1 else f"{stem}.{kind}"
+        content = {name: weights[name] for name in part}
+        if kind == "bin":
+            torch.save(content, target / file)
+        else:
+            save_file(content, target / file, metadata={"format": "pt"})
+        index |= dict.fromkeys(part, file)
+    if shards > 1:
+        about = {"metadata": {"total_size": 0}, "weight_map": index}
+        (target / f"{stem}.{kind}.index.json").write_text(json.dumps(about))
 
 
 def make_encoder(target: Path, name: str) -> None:
@@ -171,17 +185,46 @@ def make_encoder(target: Path, name: str) -> None:
     write_model(target, model_class(config))
 
 
+def sentence_pieces(target: Path) -> tuple:
+    """Vicuna's tokenizer files, tokenizer.model without tokenizer.json: (entries, its first and
+    last token's numbers).
+    """
+    from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+
+    with open(target / "tokenizer.model", "wb") as file:
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences(200, 0)),
+            model_writer=file,
+            model_type="bpe",
+            vocab_size=320,
+            byte_fallback=True,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    own = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "add_eos_token": False}
+    (target / "special_tokens_map.json").write_text(json.dumps(special))
+    (target / "tokenizer_config.json").write_text(
+        json.dumps(special | own | {"model_max_length": 2048})
+    )
+    pieces = SentencePieceProcessor(model_file=str(target / "tokenizer.model"))
+    return len(pieces), pieces.bos_id(), pieces.eos_id()
+
+
 def make_language_model(target: Path, name: str) -> None:
     """A language model's files.
 
     Llama 3 has another tokenizer than its forerunners, and none of them has a padding token.
     """
-    config_class, model_class, width = LANGUAGE_MODELS[name]
-    size, _ = byte_pairs(
-        target,
-        ["<s>", "</s>", "<unk>"]
-        if "Llama-3" not in name
-        else ["<s>", "</s>", "<unk>", "good", "bad"],
+    config_class, model_class, width, shards, kind = LANGUAGE_MODELS[name]
+    if kind == "bin":
+        size, first, last = sentence_pieces(target)
+    else:
+        more = ["good", "bad"] if "Llama-3" in name else []
+        size, _ = byte_pairs(target, ["<s>", "</s>", "<unk>", *more])
+        first, last = 0, 1
+    (target / "generation_config.json").write_text(
+        json.dumps({"bos_token_id": first, "eos_token_id": last})
     )
     config = config_class(
         vocab_size=size,
@@ -191,11 +234,11 @@ def make_language_model(target: Path, name: str) -> None:
         num_key_value_heads=2,
         intermediate_size=64,
         max_position_embeddings=2048,
-        bos_token_id=0,
-        eos_token_id=1,
+        bos_token_id=first,
+        eos_token_id=last,
     )
     torch.manual_seed(0)
-    write_model(target, model_class(config))
+    write_model(target, model_class(config), shards, kind)
 
 
 def make_resnet(target: Path, name: str) -> None:

@@ -6,65 +6,77 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parent.parent
-SAYS = """
-import json, sys
-from papermill.iorw import load_notebook_node
-from papermill.parameterize import parameterize_notebook
-
-book = load_notebook_node(sys.argv[1])
-code = lambda book: [cell.source for cell in book.cells if cell.cell_type == "code"]
-start = next(
-    number for number, source in enumerate(code(book)) if "names_before(globals())" in source
-)
-definitions = {"__name__": "__main__", "display": lambda *shown: None}
-for source in code(book)[:start]:
-    if source.startswith(("#| export", "import ", "from ")):  # demonstrations are left out
-        exec(source, definitions)
 
 
 def stop(*args, **options):
+    """In place of training."""
     raise InterruptedError("it would have trained")
 
 
-definitions |= dict.fromkeys({"train_once", "pretrain_once"} & set(definitions), stop)
-if "Study" in definitions:
-    definitions["Study"].train = stop
-for parameters in json.loads(sys.argv[2]):
-    names = dict(definitions)
-    try:
-        for source in code(parameterize_notebook(book, parameters))[start:]:
+def definitions_of(sources):
+    """The names that the cells before the parameters define; demonstrations are left out."""
+    names = {"__name__": "__main__", "display": lambda *shown: None}
+    for source in sources:
+        if source.startswith(("#| export", "import ", "from ")):
             exec(source, names)
-    except Exception as error:
-        print(json.dumps([type(error).__name__, str(error)]))
-"""
+    return names | dict.fromkeys({"train_once", "pretrain_once"} & set(names), stop)
 
 
-def refusals(notebook, given, environment):
+def answers_of(notebook, given):
+    """name → (error, message) for each set of parameters, in this process."""
+    from papermill.iorw import load_notebook_node
+    from papermill.parameterize import parameterize_notebook
+
+    from compatkit.experiments.study import Study
+
+    def code(book):
+        return [cell.source for cell in book.cells if cell.cell_type == "code"]
+
+    book, found = load_notebook_node(str(ROOT / "nbs" / f"{notebook}.ipynb")), {}
+    start = next(n for n, source in enumerate(code(book)) if "names_before(globals())" in source)
+    definitions = definitions_of(code(book)[:start])
+    for name, parameters in given.items():
+        names = dict(definitions)
+        try:
+            with patch.object(Study, "train", stop):
+                for source in code(parameterize_notebook(book, parameters))[start:]:
+                    exec(source, names)
+        except Exception as error:
+            found[name] = (type(error).__name__, str(error))
+    assert found.keys() == given.keys(), "a set of parameters was not refused"
+    return found
+
+
+def refusals(notebook, given):
     """name → (error, message) for each set of parameters, as papermill would put them in, each
     from fresh definitions.
     """
-    clean = {
+    kept = {
         name: value
         for name, value in os.environ.items()
         if name not in {"COMPATKIT_DATA", "IN_TEST"}
     }
-    command = [
-        sys.executable,
-        "-c",
-        SAYS,
-        str(ROOT / "nbs" / f"{notebook}.ipynb"),
-        json.dumps(list(given.values())),
-    ]
+    with patch.dict(os.environ, kept, clear=True), chdir(ROOT):
+        return answers_of(notebook, given)
+
+
+def refusals_elsewhere(notebook, given, environment):
+    """The same in a process with another environment, which libraries read when they load."""
+    code = "import json, sys, notebook_cells as cells; a, b = sys.argv[1:]; "
+    code += "print(json.dumps(cells.refusals(a, json.loads(b))))"
+    paths = [environment.get("PYTHONPATH", ""), str(ROOT), str(ROOT / "tests")]
+    changed = environment | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
-        command,
+        [sys.executable, "-c", code, notebook, json.dumps(given)],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env=clean | {"OMP_NUM_THREADS": "1"} | environment,
+        env=os.environ | changed,
     )
-    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
-    assert len(answers) == len(given), done.stdout[-2000:] + done.stderr[-3000:]
-    return dict(zip(given, answers))
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])

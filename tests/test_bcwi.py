@@ -186,6 +186,8 @@ def test_over_seeds_the_largest_alpha_within_the_targets_interval():
     )
     curves = [curve_of([0.83, 0.82, 0.80, 0.76, 0.9]), curve_of([0.83, 0.83, 0.76, 0.78, 0.9])]
     choice = choose_alpha(curves, targets, fewest=2)
+    assert "of 3 models: too wide" in choice.words
+    assert "too wide" not in choose_alpha(curves, [0.8, 0.82] * 3).words
     assert (
         choice == Choice(0.5, True, choice.words, (0.5, 0.75), low) and "0.5, 0.75" in choice.words
     )

@@ -753,18 +753,30 @@ def test_the_papers_recipe_is_that_of_section_5_1(monkeypatch):
 @pytest.mark.parametrize(
     "treatment",
     [DynamicDistillation(), NaiveReweighting(), FocalDistillation(), FocalDistillation("kl")]
-    + [LogitDifferenceInhibition(), LogitDifferenceInhibition(top=2)],
+    + [LogitDifferenceInhibition(), LogitDifferenceInhibition(top=2), FocalDistillation(alpha=0.1)],
     ids=lambda one: type(one).__name__,
 )
 def test_double_precision_is_kept_where_it_is_given(treatment):
     logits = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    label, old = torch.tensor([0, 1, 2, 0]), logits.flip(1)
+    label, old = torch.tensor([0, 1, 2, 0]), 0.9 * logits.flip(1)
     exact = treatment.loss(logits, label, old)
     assert exact.dtype == torch.float64
     assert treatment.loss(logits, label, old.float()).dtype == torch.float64
     single = treatment.loss(logits.float(), label, old.float())
-    assert single.dtype == torch.float32 and single.item() == pytest.approx(exact.item(), rel=1e-5)
-    assert abs(single.item() - exact.item()) > 0  # double precision is not single in disguise
+    assert single.dtype == torch.float32 and single.item() == pytest.approx(exact.item(), rel=1e-3)
+    scaled = treatment.loss(logits * (1 + 1e-11), label, old)
+    assert 0 < abs(scaled.item() - exact.item()) < 1e-9  # it is not single in disguise
+
+
+def test_in_double_precision_the_loss_is_its_formula_to_the_last_digits():
+    logits = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    label, old = torch.tensor([0, 1, 2, 0]), logits.flip(1)
+    z, q = logits.numpy(), old.numpy()
+    entropy = np.log(np.exp(z).sum(1)) - z[np.arange(4), label]
+    weight = 0.1 + 0.7 * (q.argmax(1) == label.numpy())
+    expected = (entropy + 0.3 * weight * ((z - q) ** 2).sum(1) / 2).mean()
+    found = FocalDistillation(alpha=0.1, beta=0.7, weight=0.3).loss(logits, label, old).item()
+    assert found == pytest.approx(expected, rel=1e-14)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, True, "1"])

@@ -279,7 +279,7 @@ def test_the_chosen_weight_has_the_lowest_nfr_among_those_on_a_par():
     for weight in (0.5, 0.6, 0.7, 0.8, 0.9):
         mixed = [FlipCounts.between(o, mix(o, n, weight)) for o, n in zip(olds, news)]
         accuracy, nfr = np.mean([m.accuracy_new for m in mixed]), np.mean([m.nfr for m in mixed])
-        if on_par(accuracy, reference, 400):
+        if on_par(accuracy, reference):
             able.append((nfr, -weight))
     assert (
         choice.weight == -min(able)[1]

@@ -159,6 +159,7 @@ def test_a_notebook_needs_no_entry_anywhere(tmp_path):
     notebook = tmp_path / "nbs" / "compare" / "marks.ipynb"
     notebook.write_text(json.dumps({"cells": cells}))
     assert "[marks](nbs/compare/marks.ipynb)" in "\n".join(house.map_lines(tmp_path))
+    assert "| [marks](nbs/compare/marks.ipynb) | Lines of marks. |" in house.room_lines(tmp_path)
     assert [room.name for room in house.sections(tmp_path)["Compare"]] == ["compare/marks"]
     assert ">marks</text>" in house.drawing(tmp_path)
     assert house.modules(tmp_path) and house.light_rooms(tmp_path) == ["compare/marks"]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from notebook_cells import refusals
+from notebook_cells import refusals_elsewhere
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from transformers import (
@@ -763,7 +763,7 @@ def refused(offline, tmp_path_factory):
             "settings": -1,
         },
     }
-    return refusals("gated_fusion", given, empty)
+    return refusals_elsewhere("gated_fusion", given, empty)
 
 
 def test_a_task_without_data_says_where_it_looked(refused):

@@ -43,6 +43,15 @@ from compatkit.language.teachers import keep_distributions
 from compatkit.muscle import Compatibility, train_compatibility_adapter
 from compatkit.predictions import Predictions
 from compatkit.regularizers import ElasticWeightConsolidation, Mixout, PriorWeightDecay
+from compatkit.retire_the_old import (
+    UNLABELLED,
+    Anchor,
+    RobustnessCongruent,
+    StudentOfTraffic,
+    beside,
+    embedded,
+    fit_head,
+)
 from compatkit.reranking import Reranker, rerank
 from compatkit.training import encode, fine_tune
 from compatkit.training.loop import outputs
@@ -72,7 +81,14 @@ def answers(model, rows, **options):
 
 def treated(world, treatment):
     """The logits on the test rows of a model trained under a treatment."""
-    found = fine_tune(tiny.model(1), world["train"], treatment, 1, old=world["old_train"], **LONGER)
+    train, old = world["train"], world["old_train"]
+    if isinstance(treatment, RobustnessCongruent):
+        old = beside(old, answers(world["new"], train))
+    if isinstance(treatment, StudentOfTraffic):  # every other row has no label
+        train = tiny.data(120)
+        train.labels = [one if row % 2 else UNLABELLED for row, one in enumerate(train.labels)]
+        old = old.replace(label=None)
+    found = fine_tune(tiny.model(1), train, treatment, 1, old=old, **LONGER)
     old_test = answers(world["old"], world["test"])
     takes_old = isinstance(treatment, LearnGate)
     return answers(found.model, world["test"], **({"old": old_test} if takes_old else {})).logits
@@ -97,6 +113,9 @@ TREATMENTS = {
     "prior weight decay": lambda world: PriorWeightDecay(world["old"], 1.0),
     "mixout": lambda world: Mixout(world["old"], 0.2),
     "gated fusion": lambda world: LearnGate(seed=3),
+    "anchor": lambda world: Anchor(0.5, 0.3),
+    "RCAT": lambda world: RobustnessCongruent(0.05, 0.1),
+    "student of traffic": lambda world: StudentOfTraffic(2.0),
     "backward-compatible training": lambda world: BackwardCompatibleTraining(
         frozen_head(world["old"])
     ),
@@ -159,6 +178,15 @@ def decided(world):
     return np.eye(3)[np.asarray(kept.prediction)] * (1.0 + price)
 
 
+def guessed(world):
+    """Old logits as a head guesses them from the new model's embedding and logits."""
+    seen = [embedded(world["new"], world[split]) for split in ("train", "test")]
+    pairs = (seen[0]["embedding"], seen[0]["logits"], world["old_train"].logits)
+    with torch.no_grad():
+        read = (torch.tensor(seen[1][name]) for name in ("embedding", "logits"))
+        return fit_head(*pairs, hidden=16, seed=3).head(*read).numpy()
+
+
 def compatibility_adapter(world, folder):
     """A language model's next-token logits after MUSCLE's training."""
     recipe = AdapterRecipe(rank=4, batch_size=8, epochs=2, learning_rate=5e-3, warmup_steps=0)
@@ -188,6 +216,7 @@ METHODS = {
     "mixture of logits": lambda world, folder: mixed(world),
     "average of logits": lambda world, folder: averaged(world),
     "decision rule": lambda world, folder: decided(world),
+    "head of old logits": lambda world, folder: guessed(world),
     "compatibility adapter": compatibility_adapter,
     "regression onto old embeddings": lambda world, folder: drawn_to_old_embeddings(world),
     "backward-congruent re-ranking": lambda world, folder: reranked(),

@@ -889,7 +889,7 @@ def test_wrong_parameters_are_all_named_with_the_valid_ones():
         "upgrade": "f",
         "alpha": "printed",
     }
-    error, message = refusals("muscle", {"wrong": wrong}, {})["wrong"]
+    error, message = refusals("muscle", {"wrong": wrong})["wrong"]
     assert error == "ValueError"
     for part in (
         "task = 'sst2'",

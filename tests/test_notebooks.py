@@ -26,6 +26,9 @@ METHODS = house.method_notebooks(ROOT)
 LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
 LONGEST_EXPERIMENT = 110  # lines of code after the parameters; the rest belongs into a room
 
+FIRST_SHOWN = 12  # cells within which a reader sees something
+WEIGHTS = [name for name in ROOMS if name.startswith("weights/")]
+
 # What is not done yet, by name. Each of these tests is expected to fail; when it passes, the suite
 # asks for the name to be taken out.
 STILL_IMPORT_TO_THE_RIGHT: set[str] = set()
@@ -69,6 +72,30 @@ def test_outputs_are_saved(name):
     cells = cells_of(NBS / f"{name}.ipynb")
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert outputs or not cells, f"no outputs: run .ci/execute.py {name}"
+
+
+def shows_its_last_line(source):
+    """Whether a cell ends in a value that Jupyter shows; calls may return nothing."""
+    if re.match(r"\s*[%!]", source) or re.search(r"^#\|\s*eval:\s*false", source, re.M):
+        return False
+    body = ast.parse(source).body
+    shown = (ast.Name, ast.Tuple, ast.List, ast.Dict, ast.JoinedStr, ast.Subscript, ast.BinOp)
+    return bool(body) and isinstance(body[-1], ast.Expr) and isinstance(body[-1].value, shown)
+
+
+@each_notebook
+def test_a_cell_that_ends_in_a_value_has_it_saved(path):
+    cells = [cell for cell in cells_of(path) if shows_its_last_line(source_of(cell))]
+    missing = [source_of(cell)[-80:] for cell in cells if not cell["outputs"]]
+    assert not missing, f"run .ci/execute.py {path.stem}: {missing}"
+
+
+@pytest.mark.parametrize("name", [name for name in ROOMS if name.count("/") == 0] + WEIGHTS)
+def test_something_is_shown_before_the_machinery(name):
+    cells = json.loads((NBS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    table = re.compile(r"^\|\s?---|^!\[", re.M)
+    shown = [bool(cell.get("outputs")) or bool(table.search(source_of(cell))) for cell in cells]
+    assert True in shown[:FIRST_SHOWN], "begin with the smallest version that shows the idea"
 
 
 @each_notebook
@@ -331,11 +358,9 @@ def base_requirements():
     parser.read(ROOT / "settings.ini", encoding="utf-8")
     settings = parser["DEFAULT"]
     lines = (settings["requirements"] + settings["core_requirements"]).split()
-    names = [re.split(r"[<>=!~\[]", line)[0] for line in lines]
-    return {
-        {"scikit-learn": "sklearn", "ipython": "IPython"}.get(name, name).replace("-", "_")
-        for name in names
-    }
+    names = [re.match(r"[\w.-]+", line)[0] for line in lines]
+    modules = {"scikit-learn": "sklearn", "ipython": "IPython", "backports.zstd": "backports"}
+    return {modules.get(name, name).replace("-", "_") for name in names}
 
 
 def packages_imported(text):
@@ -371,8 +396,8 @@ def test_base_requirements_are_used():
     ]
     used = {package for text in texts for package in packages_imported(text)}
     # accelerate is what transformers.Trainer runs on, pillow what datasets decodes images with;
-    # nobody imports them here
-    assert base_requirements() - used <= {"accelerate", "pillow"}
+    # nobody imports them here, and backports.zstd only where Python has no such module itself
+    assert base_requirements() - used <= {"accelerate", "pillow", "backports"}
 
 
 def test_the_parameters_tag_survives_cleaning():

@@ -1,14 +1,38 @@
-"""Losses on another device than the data's home: what is left on the CPU fails, as on a GPU."""
+"""Losses, and two whole steps of every method, on another device than the data's home: what is
+left on the CPU fails, as on a GPU.
+"""
 
+import copy
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
+import tiny
+import tiny_llama
 import torch
-from elsewhere import Elsewhere, OtherDevice, moved
+from elsewhere import DEVICE, Elsewhere, OtherDevice, move_model, moved
 
-from compatkit.distillation import DynamicDistillation, FocalDistillation, NaiveReweighting
+from compatkit import bcwi
+from compatkit.bcwi import interpolate, soup, start_from, sweep
+from compatkit.distillation import (
+    DynamicDistillation,
+    FocalDistillation,
+    LogitDifferenceInhibition,
+    NaiveReweighting,
+)
+from compatkit.gated_fusion import LearnGate
+from compatkit.language.adapters import add_adapter, copy_adapter
 from compatkit.language.teachers import HiddenStates, learnt_positions, top_tokens
-from compatkit.muscle import MASKS, compatibility_loss, compatibility_loss_from_hidden
+from compatkit.muscle import (
+    MASKS,
+    Compatibility,
+    compatibility_loss,
+    compatibility_loss_from_hidden,
+)
+from compatkit.regularizers import ElasticWeightConsolidation, Mixout, PriorWeightDecay
+from compatkit.training.loop import Treatment, WithOldModel, collator, old_rows, outputs, predict
+from compatkit.weights import interpolation
+from compatkit.weights.fisher import fisher_diagonal
 
 
 def batch():
@@ -80,3 +104,150 @@ def test_losses_from_logits(treatment, monkeypatch):
         with pytest.raises(RuntimeError, match="left on the CPU"):
             treatment.loss(moved(logits), moved(label), old)
     assert torch.equal(loss.inside, plain)
+
+
+# --- two steps of every method --------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_autocast(monkeypatch):
+    """torch has no autocast for the device that ours says it is."""
+    monkeypatch.setattr(torch, "autocast", lambda *given, **options: nullcontext())
+
+
+def at_home(value):
+    """The numbers of a tensor, wherever it is."""
+    return (value.inside if isinstance(value, Elsewhere) else value).detach()
+
+
+def two_steps(treatment, away):
+    """(losses, weights) of two optimizer steps as TreatmentTrainer does them; `away`: on the
+    other device, to which the model moves after it was prepared and each batch as it comes.
+    """
+    rows = tiny.data()
+    collate = collator(rows, old_rows(tiny.old_answers(rows), rows.ids, rows.labels))
+    torch.manual_seed(0)
+    model = treatment.prepare(tiny.model(dropout=0.0))
+    model = (move_model(model) if away else model).train()
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False), []
+    for step in range(2):
+        batch = collate([rows[row] for row in range(8 * step, 8 * step + 8)])
+        batch = moved(batch) if away else batch
+        label, old = batch.pop("labels"), batch.pop("old_logits")
+        loss = treatment.loss(treatment.forward(model, batch, old, step), label, old)
+        penalty = treatment.penalty(model)
+        loss = loss if penalty is None else loss + penalty
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        treatment.after_step(model, 0.1)
+        losses.append(float(at_home(loss)))
+    return losses, {name: at_home(value) for name, value in model.named_parameters()}
+
+
+def importances():
+    """Made-up Fisher information of the old model."""
+    return {name: torch.ones_like(value) for name, value in tiny.model(5).named_parameters()}
+
+
+METHODS = {
+    "no treatment": Treatment,
+    "naive re-weighting": NaiveReweighting,
+    "FD-LM": FocalDistillation,
+    "FD-KL": lambda: FocalDistillation("kl"),
+    "dynamic distillation": DynamicDistillation,
+    "ELODI": LogitDifferenceInhibition,
+    "ELODI, top 2": lambda: LogitDifferenceInhibition(top=2),
+    "gated fusion": lambda: LearnGate(0.0, 1.2, 3),
+    "gated fusion, gate dropped": lambda: LearnGate(0.99, 1.2, 3),
+    "EWC": lambda: ElasticWeightConsolidation(tiny.model(5), importances(), 1.0),
+    "prior weight decay": lambda: PriorWeightDecay(tiny.model(5), 3.0),
+    "Mixout": lambda: Mixout(tiny.model(5), 0.7),
+    "old model in the loop": lambda: WithOldModel(DynamicDistillation(), tiny.model(6)),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_two_steps_of_a_treatment(name, no_autocast):
+    losses, weights = two_steps(METHODS[name](), away=False)
+    with OtherDevice():
+        found, moved_weights = two_steps(METHODS[name](), away=True)
+    assert found == pytest.approx(losses, rel=1e-5)
+    assert all(torch.allclose(moved_weights[name], weights[name], atol=1e-6) for name in weights)
+
+
+def test_a_treatment_that_leaves_its_tensors_at_home_fails(no_autocast):
+    with OtherDevice(), pytest.raises(RuntimeError, match="left on the CPU"):
+        two_steps(tiny.Anchor(0.1), away=True)
+
+
+def test_a_gated_model_answers(no_autocast):
+    rows = tiny.data(8)
+    model, old = LearnGate(0.5, 1.0, 0).prepare(tiny.model()), tiny.old_answers(rows)
+    given = {"names": ("logits", "gate", "new_logits", "embedding"), "old": old}
+    here = outputs(copy.deepcopy(model), rows, device="cpu", **given)
+    with OtherDevice():
+        there = outputs(move_model(model), rows, device=DEVICE, **given)
+    assert all(np.allclose(there[name], here[name], atol=1e-5) for name in given["names"])
+
+
+def pair_and_batches(away):
+    """An old and a new model, and batches for the Fisher."""
+    rows, models = tiny.data(8), [tiny.model(seed).eval() for seed in (1, 2)]
+    batches = [rows.collate([rows[row] for row in range(8)])]
+    return [move_model(model) for model in models] if away else models, rows, batches
+
+
+def weight_space(away):
+    """What BCWI makes of two models: weights of the interpolated and the mean model, answers of
+    the sweep.
+    """
+    (old, new), rows, batches = pair_and_batches(away)
+    fisher = fisher_diagonal(old, batches)
+    made = [interpolate(old, new, 0.4), interpolate(old, new, 0.4, fisher), soup([old, new])]
+    begun = copy.deepcopy(new)
+    start_from(begun, old)
+
+    def evaluate(model):
+        return predict(model, rows, device=DEVICE if away else "cpu")
+
+    curve = sweep(old, new, evaluate, (0.0, 0.4, 1.0), fisher)
+    weights = [at_home(value) for one in (*made, begun) for value in one.parameters()]
+    return weights, [answers.logits for answers in curve.answers]
+
+
+def test_interpolation_soup_fisher_and_sweep(monkeypatch):
+    # weights on torch's meta device have no values and are refused; ours only says that it is it
+    for room in (interpolation, bcwi):
+        monkeypatch.setattr(room, "refuse_quantised", lambda *given: None)
+    weights, logits = weight_space(away=False)
+    with OtherDevice():
+        found = weight_space(away=True)
+    assert all(torch.allclose(*pair, atol=1e-4) for pair in zip(found[0], weights, strict=True))
+    assert all(np.allclose(*pair, atol=1e-3) for pair in zip(found[1], logits, strict=True))
+
+
+def muscle_steps(away, mask="wrong"):
+    """Losses of two steps of the compatibility adapter, teachers asked at every step."""
+    rows, old = tiny_llama.counting(8), tiny_llama.llama(1)
+    model = add_adapter(tiny_llama.llama(), tiny_llama.RECIPE, seed=0)
+    copy_adapter(model, "task", "compatibility")
+    model, old = (move_model(model), move_model(old)) if away else (model, old)
+    objective, losses = Compatibility(old, "task", mask, cross_entropy=0.1), []
+    trained = [value for value in model.parameters() if value.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.5, foreach=False)
+    for start in (0, 4):
+        batch = tiny_llama.batch_of(rows, range(start, start + 4))
+        loss = objective.loss(model, moved(batch) if away else batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(at_home(loss)))
+    return losses
+
+
+@pytest.mark.parametrize("mask", ("wrong", "sequence_likelihood"))
+def test_two_steps_of_muscle(mask, no_autocast):
+    losses = muscle_steps(False, mask)
+    with OtherDevice():
+        assert muscle_steps(True, mask) == pytest.approx(losses, rel=1e-4)

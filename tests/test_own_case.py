@@ -117,5 +117,5 @@ def test_bad_input_is_named(files):
         | change
         for words, change in wrong.items()
     }
-    for words, (error, message) in refusals("own_case", given, {}).items():
+    for words, (error, message) in refusals("own_case", given).items():
         assert words in message, (words, error, message)

@@ -4,6 +4,8 @@ import json
 import pickle
 import subprocess
 import sys
+import weakref
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -319,6 +321,20 @@ def test_absent_classes_get_probability_zero():
         over_classes(Predictions(["a"], [5], logits=[[1.0, 2.0]], classes=["x", "y"]), ["y", "x"])
 
 
+def test_mean_logits_of_a_generator_holds_one_member_at_a_time():
+    alive = []
+
+    def members():
+        for number in range(4):
+            made = Predictions(["a", "b"], logits=np.full((2, 3), float(number)))
+            alive.append(weakref.ref(made.logits))
+            yield made
+            del made
+            assert sum(one() is not None for one in alive[:-1]) <= 1  # the first names the order
+
+    assert (mean_logits(members()).logits == 1.5).all()
+
+
 def test_mean_logits_is_the_mean_by_id():
     first = Predictions(["a", "b"], [0, 1], logits=np.float16([[1, 2], [3, 4]]))
     second = Predictions(["b", "a"], [1, 0], logits=np.float16([[5, 5], [0, 0]]))
@@ -580,6 +596,16 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
+def test_a_full_disk_is_called_so(tmp_path, monkeypatch):
+    def full(table, path, **_):
+        Path(path).unlink()  # as some writers do
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("polars.DataFrame.write_parquet", full)
+    with pytest.raises(OSError, match="No space left"):
+        simple().save(tmp_path / "a.parquet")
+
+
 # -- sample files of the lm-evaluation-harness ----------------------------------------------------
 
 
@@ -727,7 +753,7 @@ def test_labels_are_joined_by_id():
 
 
 def test_a_quote_that_swallows_the_rest_of_the_file_is_refused(tmp_path):
-    """Arrow takes the rest for the last cell of its row, and says nothing."""
+    """Readers take the rest for the last cell of its row, and say nothing."""
     path = tmp_path / "answers.csv"
     path.write_text('id,prediction\na,x\nb,"y\nc,z\nd,z\n')
     with pytest.raises(ValueError, match="answers.csv: line 3: a quote is opened and never closed"):

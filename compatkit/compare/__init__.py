@@ -1,4 +1,4 @@
-"""Two or many versions of anything: `compare(old, new)` and the rooms behind it."""
+"""Two or many versions of anything, by `compare(old, new)`: readers of each format, joins, slices, verdicts, policies, pages."""
 
 from typing import TYPE_CHECKING
 

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 # %% ../../nbs/compare/page.ipynb #449c4802
 from .policy import LIMITS
-from ..metrics import MCNEMAR, MEASURES, MODEL_MEASURES, SCORE_MEASURES, Measure
+from ..metrics import BESIDE, MEASURES, MODEL_MEASURES, SCORE_MEASURES, Measure
 
 # %% ../../nbs/compare/page.ipynb #b1c0e72b
 class Measured(NamedTuple):
@@ -362,7 +362,7 @@ def _quadrants_sentence(numbers, old_right, total):
 # %% ../../nbs/compare/page.ipynb #e377341b
 def _registry() -> dict[str, Measure]:
     """The measures of labelled answers, as they are registered now."""
-    return {**MEASURES, MCNEMAR.key: MCNEMAR}
+    return {**MEASURES, **BESIDE}
 
 
 def _in_groups(registry: dict[str, Measure]) -> dict[str, list[str]]:

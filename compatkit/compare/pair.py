@@ -124,8 +124,8 @@ def _coded(source, name):
     kind = series.dtype
     if isinstance(kind, (pl.String, pl.Categorical, pl.Enum)):
         return _coded_text(series, source.cells)
-    if kind.is_float():
-        series = series.fill_nan(None)
+    if kind.is_float() or kind.is_decimal():
+        series = series.cast(pl.Float64).fill_nan(None)
         odd = series.filter(series != series.floor())
         if len(odd):
             told = few(odd.head(3).to_list(), len(odd))
@@ -315,7 +315,7 @@ def _answers(old, new, rows):
         _refuse(taken < 0, source, own, f"missing {name}s")
     label = codes[labelled[0], "label"]
     if len(labelled) == 2:
-        _refuse_other_labels(answers, label, codes["new", "label"], old, rows.old)
+        _refuse_other_labels(answers, label, codes["new", "label"], (old, new), rows.old)
     notes = (
         [f"Only {sides[labelled[0]][0].name} has labels; both are judged by them."]
         if len(labelled) == 1
@@ -345,17 +345,18 @@ def _taken(positions, rows):
     return positions if rows is None else rows[positions]
 
 
-def _refuse_other_labels(answers, before, after, old, rows):
+def _refuse_other_labels(answers, before, after, sources, rows):
     other = np.flatnonzero(before != after)
     if len(other):
         told = [
-            few([answers[code] for code in codes[other[:3]].tolist()], len(other))
-            for codes in (before, after)
+            f"{few([answers[code] for code in codes[other[:3]].tolist()], len(other))} in "
+            f"{source.name}"
+            for codes, source in zip((before, after), sources)
         ]
-        ids = few(old.ids(_taken(other[:3], rows)), len(other))
+        ids = few(sources[0].ids(_taken(other[:3], rows)), len(other))
         raise ValueError(
-            f"labels differ for ids {ids} (old {told[0]}; new {told[1]}): both must be judged by "
-            "the same truth"
+            f"labels differ for ids {ids} ({'; '.join(told)}): both must be judged by the same "
+            "truth"
         )
 
 # %% ../../nbs/compare/pair.ipynb #87154abf

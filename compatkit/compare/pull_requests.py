@@ -21,8 +21,8 @@ from xml.etree import ElementTree
 # %% ../../nbs/compare/pull_requests.ipynb #ee911e59
 from .flips import flip_rows
 from .report import Comparison, compare
-from .suites import Suite, compare_suites, is_suite, suite_sections
-from .text_tables import Data, as_markdown, in_markdown, percent, visible
+from .sections import Data, as_markdown, in_markdown, percent, visible
+from .suites import Suite, are_suites, compare_suites, suite_sections
 
 # %% ../../nbs/compare/pull_requests.ipynb #21081739
 ENDING = ".blessed.json"
@@ -98,7 +98,7 @@ def gate(
     paths = [Path(path) for path in (old, new) if isinstance(path, (str, os.PathLike))]
     for path in paths:
         check_blessed(path)
-    if len(paths) == 2 and all(map(is_suite, paths)):
+    if are_suites(paths):
         policy = Path(policy) if isinstance(policy, (str, os.PathLike)) else policy
         found = compare_suites(*paths, policy, **options)
     else:
@@ -311,17 +311,36 @@ def junit(found: Comparison | Suite) -> str:
     )
 
 # %% ../../nbs/compare/pull_requests.ipynb #425e12f5
+def _of_this_run() -> str:
+    """The address of the job's run on GitHub, where its page is kept; empty elsewhere."""
+    names = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
+    server, repository, run = (os.environ.get(name, "") for name in names)
+    return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
+
+
+def _as_text_alone(report: str) -> str:
+    """The report between two commands that let GitHub read nothing in it as a command: an id of
+    the data may begin with `::error`. No text can hold its own hash, so none ends the truce.
+    """
+    token = hashlib.sha256(report.encode()).hexdigest()[:32]
+    return f"::stop-commands::{token}\n{report}::{token}::\n"
+
+
 def pull_request_files(
     found: Comparison | Suite,
+    report: str,  # as it is printed without `github`
     github: bool = False,  # print annotations, write the job's summary
     comment_file: Path | None = None,  # for a pull request
     junit_file: Path | None = None,
+    link: str = "",  # the address of the page; by default that of the job's run
 ) -> str:
-    """Write what the options ask for; what is to be printed."""
-    for path, write in ((comment_file, comment), (junit_file, junit)):
-        if path:
-            path.write_text(write(found), encoding="utf-8")
+    """Write what the options ask for. Returns what is to be printed."""
+    link = link or _of_this_run()
+    if comment_file:
+        comment_file.write_text(comment(found, link), encoding="utf-8")
+    if junit_file:
+        junit_file.write_text(junit(found), encoding="utf-8")
     if not github:
-        return ""
-    write_summary(found)
-    return "\n".join(annotations(found)) + "\n"
+        return report
+    write_summary(found, link)
+    return "\n".join([*annotations(found), _as_text_alone(report)])

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEVEL', 'OWN_COLUMNS', 'COLUMN', 'RandomSigns', 'sign_flip_p', 'rate_interval', 'gain_interval', 'Counts',
-           'noise_floor', 'flaky', 'measures', 'summary', 'read_columns_of', 'without_repeat', 'by_example',
-           'sentences', 'repeated', 'examples_of']
+           'noise_floor', 'flaky', 'beyond_noise', 'measures', 'summary', 'read_columns_of', 'without_repeat',
+           'by_example', 'sentences', 'repeated', 'examples_of']
 
 # %% ../../nbs/compare/repeats.ipynb #b469a696
 from collections import Counter
@@ -153,13 +153,26 @@ class Counts(NamedTuple):
         return (np.rint((b - a) * unit), unit) if unit <= _MOST_UNIT else (np.sign(b - a), 1)
 
 
-def noise_floor(right: np.ndarray, repeats: np.ndarray) -> float:
-    """How often one repeat of a version is right and another wrong; examples with one repeat say
-    nothing.
+def _own_flips(right: np.ndarray, repeats: np.ndarray) -> np.ndarray:
+    """(E,) f: how often one repeat of a version is right and another wrong; nan for a single
+    one.
     """
-    several = repeats > 1
-    c, r = right[several], repeats[several]
-    return float((c * (r - c) / (r * (r - 1))).mean()) if len(r) else float("nan")
+    c, r = right, repeats
+    return np.divide(c * (r - c), r * (r - 1), out=np.full(len(r), np.nan), where=r > 1)
+
+
+def noise_floor(right: np.ndarray, repeats: np.ndarray) -> float:
+    """The mean of f; examples with one repeat say nothing."""
+    own = _own_flips(right, repeats)
+    return float(np.nanmean(own)) if (repeats > 1).any() else float("nan")
+
+
+def _beyond_noise(counts: Counts) -> np.ndarray:
+    """(E,) d: the NFR of each example less its own flips under the old version; all of it where
+    one repeat cannot tell them.
+    """
+    a, b = counts.shares
+    return a * (1 - b) - np.nan_to_num(_own_flips(counts.old, counts.repeats))
 
 
 def flaky(counts: Counts) -> np.ndarray:
@@ -174,9 +187,22 @@ def _estimate(value: float, interval: tuple[float, float], n: int) -> dict:
     return {"value": float(value), "low": interval[0], "high": interval[1], "n": n}
 
 
+def beyond_noise(counts: Counts, level: float = LEVEL) -> dict:
+    """The mean of d, and its interval: that of t, widened to what a rate of this size could be."""
+    n, values = len(counts.repeats), _beyond_noise(counts)
+    mean = float(values.mean())
+    if n < 2:
+        return _estimate(mean, (-1.0, 1.0), n)
+    from scipy.special import stdtrit
+
+    low, high = rate_interval(max(mean, 0.0), n, level)
+    reach = float(stdtrit(n - 1, (1 + level) / 2)) * float(values.std(ddof=1)) / sqrt(n)
+    return _estimate(mean, (max(min(low, mean - reach), -1.0), min(max(high, mean + reach), 1)), n)
+
+
 def measures(counts: Counts, level: float = LEVEL) -> dict:
     """accuracy_old, accuracy_new, accuracy_gain, nfr, pfr and mcnemar, with the example as the
-    unit.
+    unit; nfr_beyond_noise where an example has several repeats.
     """
     a, b = counts.shares
     n = len(a)
@@ -188,6 +214,8 @@ def measures(counts: Counts, level: float = LEVEL) -> dict:
     }
     found["accuracy_gain"] = _estimate((b - a).mean(), (low, high), n)
     found["mcnemar"] = {"value": p, "n": int((a != b).sum())}
+    if (counts.repeats > 1).any():
+        found["nfr_beyond_noise"] = beyond_noise(counts, level)
     return found
 
 
@@ -308,7 +336,7 @@ def sentences(counts: Counts | None) -> Iterator[str]:
     """What a reader must know about repeats."""
     if counts is None or not len(counts.repeats):
         return
-    told, nfr = summary(counts), measures(counts)["nfr"]["value"]
+    told, found = summary(counts), measures(counts)
     times = " or ".join(map(str, told["repeats"]))
     yield (
         f"Each of {told['examples']:,} examples was answered {times} times: rates are expected "
@@ -320,7 +348,7 @@ def sentences(counts: Counts | None) -> Iterator[str]:
     yield (
         f"Noise floor: two repeats of one version flip from right to wrong in {floors[0]:.2%} "
         f"(old) and {floors[1]:.2%} (new) of all cases; from the old to the new version it is "
-        f"{nfr:.2%} (NFR)."
+        f"{found['nfr']['value']:.2%} (NFR)."
     )
     yield (
         f"{told['broken']:,} examples fell by more than half of their repeats and "

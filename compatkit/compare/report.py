@@ -19,32 +19,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 # %% ../../nbs/compare/report.ipynb #cf3764ee
-from .conditions import EXIT_STATUS
 from .flips import flip_rows, write_rows
 from .logs import Wanted
 from .pair import Pair, read_pair
-from .policy import Policy, share
+from .policy import EXIT_STATUS, Policy, share
 from compatkit.compare.sections import (
-    all_sections,
-    change_section,
-    flip_section,
-    gate_section,
-    measures_section,
-    slice_section,
-)
-from .series import Versions, versions_of
-from .slices import as_categories
-from .spelling import normalized
-from compatkit.compare.text_tables import (
     Data,
+    all_sections,
     as_html,
     as_markdown,
     as_text,
+    change_section,
+    flip_section,
+    gate_section,
     in_markdown,
+    measures_section,
+    slice_section,
     styled,
     visible,
 )
-from .verdict import Settings, summarize
+from .series import Versions, versions_of
+from .slices import as_categories
+from .verdict import Settings, normalized, summarize
 from ..predictions import ENDINGS, Predictions
 from ..support.missing import brought
 from ..support.outputs import Outputs
@@ -211,7 +207,7 @@ def _text_of(comparison: Comparison, width: int, colour: bool) -> str:
     tables = [as_text(section, width, colour) for section in sections]
     gate = []
     if summary["gate"]:
-        gate, tables = [as_text(sections[0], max(width, 140), colour)], tables[1:]
+        gate, tables = tables[:1], tables[1:]
         gate[0] = gate[0].partition("\n")[2]
         gate.insert(0, styled(_gate_in_words(summary), tone(comparison.status)))
     head = f"{_title(summary)}: {styled(comparison.verdict, tone(comparison.verdict))}"

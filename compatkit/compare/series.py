@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 # %% ../../nbs/compare/series.ipynb #d5f5be13
-from .conditions import GATE_STATUSES
 from .flips import flip_rows
 from .pair import Pair
-from .sections import slice_section
-from .slices import once
-from compatkit.compare.text_tables import (
+from .policy import GATE_STATUSES
+from compatkit.compare.sections import (
     Data,
     Section,
     as_html,
@@ -32,8 +30,10 @@ from compatkit.compare.text_tables import (
     in_html,
     percent,
     points,
+    slice_section,
     visible,
 )
+from .slices import once
 from ..metrics import clopper_pearson
 from ..support.messages import few
 from ..support.missing import brought

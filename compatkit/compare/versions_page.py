@@ -12,6 +12,7 @@ import numpy as np
 
 # %% ../../nbs/compare/versions_page.ipynb #c26c0beb
 from compatkit.compare.page import (
+    QUADRANTS,
     SHOWN_AT_MOST,
     Measured,
     changes_view,
@@ -124,7 +125,7 @@ def _conditions_view(versions) -> list[dict]:
 
 
 def _changed_view(versions) -> dict | None:
-    """Which answer became which in the updates, the most frequent first; None without answers."""
+    """Which answer became which in the updates, negative flips first; None without answers."""
     views = [(_name(step), changes_view(step.summary["changes"])) for step in versions.steps]
     rows = [
         row | {"step": name, "filter": row["filter"] | {"update": name}}
@@ -132,7 +133,10 @@ def _changed_view(versions) -> dict | None:
         if view
         for row in view["rows"]
     ]
-    rows.sort(key=lambda row: -int(row["n"].replace(",", "")))
+    order = list(QUADRANTS)
+    rows.sort(
+        key=lambda row: (order.index(row["filter"]["quadrant"]), -int(row["n"].replace(",", "")))
+    )
     left_out = sum(view["left_out"] for _, view in views if view)
     most = rows[:SHOWN_AT_MOST]
     return {"rows": most, "left_out": left_out + len(rows) - len(most)} if rows else None

@@ -1,1 +1,1 @@
-"""What makes the papers' tables: recipes, runs and records, tables, claims."""
+"""What makes the papers' tables: recipes, kept runs, studies of each method, tables, pictures, claims and their verdicts."""

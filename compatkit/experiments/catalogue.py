@@ -108,8 +108,15 @@ CATALOGUE = (
     *_of(
         "Positive-Congruent Training",
         "distillation",
+        {"2b": "table 2b: fine-tuned from a common start"},
+        ("fashion_mnist",),
+        ("inaturalist",),
+        ("digits",),
+    ),
+    *_of(
+        "Positive-Congruent Training",
+        "distillation",
         {
-            "2b": "table 2b: fine-tuned from a common start",
             "5b": "table 5b: half of the classes, then all",
             "augmentation": "ours: old logits of the plain or of the augmented image",
         },
@@ -149,7 +156,7 @@ CATALOGUE = (
             "fisher": "importances by Fisher's information",
         },
         _ADDED,
-        _INTENTS,
+        _ADDED,
     ),
     *_of("BCWI", "bcwi", {"classes": "classes added"}, _INTENTS, _INTENTS),
     *_of(
@@ -160,7 +167,7 @@ CATALOGUE = (
             "rebasin": "its open idea: the target moved into the old model's basin",
         },
         ("massive_adddata",),
-        ("massive",),
+        ("massive_adddata",),
     ),
     *_of(
         "MUSCLE",
@@ -194,11 +201,18 @@ CATALOGUE = (
         {
             "6": "table 6: the masks",
             "figure4": "figure 4: flips over all pairs of a family",
-            "figure5": "figure 5: inconsistency flips",
             "dial": "ours: smaller shares of cross-entropy",
         },
         ("arithmetic", "piqa"),
         ("piqa",),
+        ("arithmetic",),
+    ),
+    *_of(  # on two choices an inconsistency flip is a negative flip
+        "MUSCLE",
+        "muscle",
+        {"figure5": "figure 5: inconsistency flips"},
+        ("arithmetic", "piqa"),
+        ("hellaswag",),
         ("arithmetic",),
     ),
     *_of(
@@ -232,6 +246,18 @@ CATALOGUE = (
             "on_top": "the rule on top of each method",
         },
         ("sst2", "mrpc"),
+        (),
+    ),
+    *_of(
+        "compatkit",
+        "retire_the_old",
+        {
+            "main": "heads and students of unlabelled traffic beside two models",
+            "together": "students with interpolation, with a head, under a certificate",
+            "cache": "a head in the place of the nearest neighbour in caches of old logits",
+            "churn": "churn constraint, anchor and RCAT on labelled examples",
+        },
+        (*_ADDED, "sst2"),
         (),
     ),
 )

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MODELS', 'SIZES', 'VOTES', 'UPGRADES', 'MEMBERS', 'STRENGTHS', 'SOUP', 'ALPHAS', 'PAIRS', 'FAMILIES',
-           'ADAPTER_SETTINGS', 'COUNTED', 'hub_shape', 'Size', 'default_seeds', 'trainings_of_job', 'models_of_job',
-           'downloads_of_job', 'plan', 'distinct_hours']
+           'ADAPTER_SETTINGS', 'COUNTED', 'STORED_IMAGE', 'hub_shape', 'Size', 'default_seeds', 'trainings_of_job',
+           'models_of_job', 'downloads_of_job', 'stored_by_job', 'plan', 'distinct_hours']
 
 # %% ../../nbs/experiments/counts.ipynb #97ebb7bf
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +20,7 @@ from compatkit.experiments.recipes import (
     ROBERTA,
     UPDATE,
     architectures,
+    own_seeds,
 )
 from compatkit.experiments.rehearsal import (
     JobPlan,
@@ -30,6 +31,7 @@ from compatkit.experiments.rehearsal import (
     shape_of,
 )
 from .treatments import method
+from .upgrades import trainings_of_search
 from ..language.adapters import AdapterRecipe
 from ..training.data_updates import USUAL
 
@@ -190,10 +192,13 @@ def _gated_fusion(job: Job, seeds: int) -> Iterator[Trainings]:
         new = PAPER_UPGRADE[upgrade]
         yield _classifiers(f"new {upgrade}", members, new, task, kept=1)
         if table in ("main", "1", "2"):
-            distilled = _settings("dynamic distillation", "gated_fusion") + seeds - 1
+            tried = _settings("dynamic distillation", "gated_fusion")
+            distilled = trainings_of_search(tried, seeds)
             yield _classifiers(f"distilled {upgrade}", distilled, new, task)
-        gates = _settings("gated fusion", "gated_fusion") + seeds - 1
-        yield _classifiers(f"gates {upgrade}", gates, new, task, epochs=1, kept=1)
+        gates = trainings_of_search(_settings("gated fusion", "gated_fusion"), seeds)
+        yield _classifiers(f"gates {upgrade}", gates, new, task, epochs=1)
+        # the chosen setting once more, with its weights
+        yield _classifiers(f"kept gates {upgrade}", seeds, new, task, epochs=1, kept=1)
 
 # %% ../../nbs/experiments/counts.ipynb #7a3ec0da
 MEMBERS = {"5a": 4, "5b": 4}  # of an ensemble, else 16
@@ -235,38 +240,43 @@ def _image_trainings(what: str, number: int, large: bool, task: str, **changes) 
     )
 
 
+def _talk_texts(task: str, seeds: int, members: int, treated: int) -> Iterator[Trainings]:
+    """The trainings of the talk's table on texts."""
+    new, answered = PAPER_UPGRADE["a"], SIZES[task].answered + SIZES[task].train
+    yield _classifiers("old", seeds, _OLD, task, answered=answered)
+    yield _classifiers("new a", members, new, task, kept=1)
+    yield _classifiers("treated a", treated, new, task)
+
+
+def _treated_images(job: Job, seeds: int, treated: int, sides: tuple) -> Iterator[Trainings]:
+    """The treated models of a table of PCT on images, and the students of ensembles."""
+    table, task, answered = job.entry.table, job.task, SIZES[job.task].answered
+    # old logits of augmented images are recomputed; table augmentation has kept ones beside them
+    loop = _TREATMENTS["augmentation"] * seeds if table == "augmentation" else treated
+    if treated - loop:
+        yield _image_trainings("treated", treated - loop, sides[1], task, answered=answered)
+    if loop:
+        asked = _image_trainings("old in the loop", loop, sides[1], task, answered=answered)
+        yield replace(asked, step=replace(asked.step, old=asked.step.shape))
+    if students := _STUDENTS.get(table, 0) * seeds:
+        yield _image_trainings("old students", students, sides[0], task, answered=answered)
+        yield _image_trainings("new students", students, sides[1], task, answered=answered)
+
+
 def _distillation(job: Job, seeds: int) -> Iterator[Trainings]:
     """The trainings of a table of PCT."""
     table, task = job.entry.table, job.task
     members = seeds + (MEMBERS.get(table, 16) - 1 if table in _ENSEMBLES else 0)
     treated = _TREATMENTS.get(table, 0) * seeds
     treated += {"3": 7, "figure5": 2, "augmentation": 2}.get(table, 0) * seeds
-    students = _STUDENTS.get(table, 0) * seeds
     if table == "mrpc":
-        new = PAPER_UPGRADE["a"]
-        yield _classifiers(
-            "old", seeds, _OLD, task, answered=SIZES[task].answered + SIZES[task].train
-        )
-        yield _classifiers("new a", members, new, task, kept=1)
-        yield _classifiers("treated a", treated, new, task)
+        yield from _talk_texts(task, seeds, members, treated)
         return
     sides = {"4": (False, True), "5a": (True, True), "5b": (True, True)}.get(table, (False, False))
-    half = 0.5 if table in ("5a", "5b") else 1
-    rows = round(SIZES[task].train * half)
-    yield _image_trainings(
-        "old", members, sides[0], task, examples=rows, kept=table == "augmentation"
-    )
+    rows = round(SIZES[task].train * (0.5 if table in ("5a", "5b") else 1))
+    yield _image_trainings("old", members, sides[0], task, examples=rows, kept=True)
     yield _image_trainings("new", members, sides[1], task)
-    answered = SIZES[task].answered
-    loop = _TREATMENTS["augmentation"] * seeds if table == "augmentation" else 0
-    if treated - loop:
-        yield _image_trainings("treated", treated - loop, sides[1], task, answered=answered)
-    if loop:
-        asked = _image_trainings("old in the loop", loop, sides[1], task, answered=answered)
-        yield replace(asked, step=replace(asked.step, old=asked.step.shape))
-    if students:
-        yield _image_trainings("old students", students, sides[0], task, answered=answered)
-        yield _image_trainings("new students", students, sides[1], task, answered=answered)
+    yield from _treated_images(job, seeds, treated, sides)
 
 
 def _ensembles(job: Job, seeds: int) -> Iterator[Trainings]:
@@ -405,13 +415,16 @@ COUNTED: dict[str, Callable] = {
 def default_seeds(
     notebook: str,  # such as bcwi
 ) -> int:
-    """How many seeds a notebook takes when none is named, read from its parameters."""
+    """How many seeds a notebook takes at paper scale when none is named, read from its
+    parameters.
+    """
     from papermill import inspect_notebook
 
     from compatkit.experiments.runs import project_root
 
     parameters = inspect_notebook(str(project_root() / "nbs" / f"{notebook}.ipynb"))
-    return int(parameters["seeds"]["default"])
+    given = parameters["seeds"]["default"].strip("\"'")
+    return own_seeds(notebook, "paper") if given == "auto" else int(given)
 
 
 def trainings_of_job(
@@ -455,6 +468,18 @@ def downloads_of_job(
     return [*models, (job.task, SIZES[job.task].download)]
 
 
+STORED_IMAGE = 3 * 256 * 341  # bytes of a photograph of 4 : 3, its shorter side 256 pixels
+
+
+def stored_by_job(
+    job: Job,
+) -> int:
+    """Bytes of the images that a job decodes once; tables of one task share them."""
+    size = SIZES[job.task]
+    heads = {one.step.shape.head for one in trainings_of_job(job) if one.step}
+    return STORED_IMAGE * (size.train + size.answered) if "image" in heads else 0
+
+
 def plan(
     jobs: Sequence[Job],  # of the paper scale
     device: str = "h100",  # a name of DEVICES
@@ -464,7 +489,8 @@ def plan(
     for job in jobs:
         if job.scale != "paper":
             raise ValueError(f"{job}: a plan is made for the paper scale")
-        yield plan_line(str(job), trainings_of_job(job), device, memory, downloads_of_job(job))
+        needs = downloads_of_job(job), stored_by_job(job)
+        yield plan_line(str(job), trainings_of_job(job), device, memory, *needs)
 
 
 def distinct_hours(

@@ -164,7 +164,9 @@ def as_published_once(task: Task, recipe: Recipe) -> Run:
 
 # %% ../../nbs/experiments/ensemble_figures.ipynb #f1a2070b
 def zoo_rows(olds: Mapping[str, Sequence[Run]], news: Mapping[str, Sequence[Run]]) -> list[Row]:
-    """A row for each pair of the zoo."""
+    """A row for each pair of the zoo; none for a pair that is one run twice, as a model has whose
+    weights others published: it has no second seed.
+    """
     return [
         measure(
             f"{old} → {new}",
@@ -177,14 +179,16 @@ def zoo_rows(olds: Mapping[str, Sequence[Run]], news: Mapping[str, Sequence[Run]
         )
         for old, before in olds.items()
         for new, after in news.items()
+        if {run.id for run in before} != {run.id for run in after}
     ]
 
 
 def zoo_picture(names: Sequence[str], rows: Sequence[Row]) -> Figure:
     """All pairs: accuracy gained against NFR, and the two matrices."""
-    shape = len(names), len(names)
-    nfr = np.array([row.nfr[0] for row in rows]).reshape(shape)
-    gain = np.array([row.pfr[0] - row.nfr[0] for row in rows]).reshape(shape)
+    nfr, gain = np.full((2, len(names), len(names)), np.nan)
+    for row in rows:
+        place = tuple(names.index(name) for name in row.method.split(" → "))
+        nfr[place], gain[place] = row.nfr[0], row.pfr[0] - row.nfr[0]
     with house_style():
         figure, axes = pyplot.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
     axes[0].scatter(100 * gain, 100 * nfr, color=COLOURS[0], s=18, label="another architecture")
@@ -194,7 +198,8 @@ def zoo_picture(names: Sequence[str], rows: Sequence[Row]) -> Figure:
         "s": 80,
         "label": "the same architecture twice",
     }
-    axes[0].scatter(100 * np.diag(gain), 100 * np.diag(nfr), **twice)
+    if np.isfinite(np.diag(nfr)).any():
+        axes[0].scatter(100 * np.diag(gain), 100 * np.diag(nfr), **twice)
     label_axes(axes[0], "accuracy gained, points", "NFR, %")
     axes[0].set_ylim(0, None)
     axes[0].legend(fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
@@ -202,7 +207,8 @@ def zoo_picture(names: Sequence[str], rows: Sequence[Row]) -> Figure:
     _matrix(axes[2], nfr, names, "NFR, %")
     gaining = nfr[gain > 0].min() if (gain > 0).any() else math.nan
     print(
-        f"smallest NFR of any pair: {nfr.min():.2%}; among pairs that gain accuracy: {gaining:.2%}"
+        f"smallest NFR of any pair: {np.nanmin(nfr):.2%}; among pairs that gain accuracy: "
+        f"{gaining:.2%}"
     )
     pyplot.close(figure)
     return figure
@@ -213,7 +219,8 @@ def _matrix(axes, values: np.ndarray, names: Sequence[str], title: str) -> None:
     axes.imshow(values, cmap="Greys", alpha=0.6)
     axes.grid(False)
     for row, column in np.ndindex(values.shape):
-        shown = f"{100 * values[row, column]:.1f}"
+        value = 100 * values[row, column]
+        shown = "–" if np.isnan(value) else f"{value:.1f}"
         axes.text(column, row, shown, ha="center", va="center", fontsize=8)
     axes.set_xticks(range(len(names)), names, rotation=40, ha="right", fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)

@@ -26,7 +26,7 @@ from .runs import Run
 from .study import Planned, Study
 from .trainings import out_of_fold
 from .treatments import setting_words
-from .upgrades import Search, Upgrade, answers
+from .upgrades import Search, Upgrade, answers, trainings_of_search
 from ..predictions import Predictions
 from ..training.loop import Treatment
 
@@ -126,15 +126,17 @@ class FusionStudy:
     def plan(self, name: str) -> None:
         """Say what an upgrade trains."""
         (old, new), seeds = self.recipes(name), self.study.seeds
-        further = seeds - 1  # a chosen setting is run with the other seeds as well
-        distilled = len(self.distillations) + further if self.distillations else 0
+        distilled, gated = (
+            trainings_of_search(len(grid), seeds) if grid else 0
+            for grid in (self.distillations, self.gates)
+        )
         self.study.plan(
             f"upgrade {name}",
             Planned("old", seeds if old.model != "linear" else 1, old),
             Planned("old with a fold left out", self.folds * seeds, old),
             Planned("new", self.members or seeds, new),
             Planned("distilled", distilled, new),
-            Planned("last epochs of gated fusion", len(self.gates) + further, new, epochs=1),
+            Planned("last epochs of gated fusion", gated, new, epochs=1),
         )
 
     def run(self, name: str) -> FusedUpgrade:
@@ -150,13 +152,19 @@ class FusionStudy:
             """A new model under dynamic distillation."""
             return study.train(new_recipe, 1000 + seed, treatment, teachers[seed])
 
-        def fuse(setting: GateSetting, seed: int) -> Run:
-            """The last epoch, with a gate."""
+        def fuse(setting: GateSetting, seed: int, keep: bool = False) -> Run:
+            """The last epoch, with a gate. At paper scale the grid's weights would fill a disk
+            (240 times BERT-large), so they are kept of the chosen setting alone.
+            """
             parents = (pair.olds[seed], pair.news[seed], held_out[seed] if held_out else None)
-            return fuse_once(study.task, new_recipe, 1000 + seed, setting, *parents)
+            where = study.task, new_recipe, 1000 + seed, setting, *parents
+            return fuse_once(*where, keep_weights=keep or study.scale != "paper")
 
         distilled = study.search(pair, self.distillations, distil) if self.distillations else None
         gated = study.search(pair, self.gates, fuse)
+        if study.scale == "paper":  # an epoch a seed once more, with its weights
+            runs = [fuse(gated.setting, seed, keep=True) for seed in range(len(gated.runs))]
+            gated = gated._replace(runs=runs)
         splits = ("selection", "test", "selection-alone", "test-alone")
         for run in gated.runs:
             study.add(run, logits=True, splits=splits)

@@ -67,6 +67,9 @@ def fuse_once(
     # old logits on the training split, such as out-of-fold ones; by default the old run's
     old_train: Run | None = None,
     home: str | Path | None = None,
+    *,
+    # False for one of many settings: its answers decide, and its weights are as large as the model
+    keep_weights: bool = True,
 ) -> Run:
     """The run of gated fusion for one setting: the last epoch from the untreated run's
     checkpoint, then predictions.
@@ -93,16 +96,16 @@ def fuse_once(
             progress=False,
             **(recipe.arguments() | last),
         )
-        save_weights(trained.model, folder / "model.safetensors")
+        if keep_weights:
+            save_weights(trained.model, folder / "model.safetensors")
         data = {split: encoded(recipe, task, tokenizer, split) for split in ("selection", "test")}
         return {"history": trained.history, "temperature": temperature} | _keep_answers(
             trained.model, data, old, folder
         )
 
     parents = (old, new, old_train)
-    configuration = identity(
-        "gated_fusion", task, recipe, seed, treatment, parents, learning_rate=rate
-    )
+    more = {"learning_rate": rate} | ({} if keep_weights else {"weights": "not kept"})
+    configuration = identity("gated_fusion", task, recipe, seed, treatment, parents, **more)
     return run_once(configuration, compute, home)
 
 # %% ../../nbs/experiments/gates.ipynb #05e390b5

@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['MEASURE_OF', 'TABLES', 'USUAL', 'share_value', 'language_parameters', 'MeasuredRun', 'labels_by_measure', 'spread',
            'ScoredUpgrade', 'measure_for', 'paper_upgrades', 'small_upgrades', 'scale_and_upgrades', 'harness_files',
-           'TrainedUpgrade', 'LanguageStudy', 'words_for', 'plan', 'train', 'by_measure', 'measured_upgrade',
-           'treated_runs', 'above_chance', 'models_above_chance', 'check', 'with_choice', 'changes_beside', 'printed',
-           'command', 'notes', 'result_table', 'figure_row', 'inconsistency', 'percent', 'bars', 'keep_study']
+           'TrainedUpgrade', 'LanguageStudy', 'words_for', 'plan', 'rehearsal_of', 'train', 'by_measure',
+           'measured_upgrade', 'treated_runs', 'above_chance', 'models_above_chance', 'check', 'with_choice',
+           'changes_beside', 'printed', 'command', 'notes', 'result_table', 'figure_row', 'inconsistency', 'percent',
+           'bars', 'keep_study']
 
 # %% ../../nbs/experiments/language_study.ipynb #26007c91
 import math
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 # %% ../../nbs/experiments/language_study.ipynb #c09caf44
+from .counts import SIZES
 from compatkit.experiments.language_recipes import (
     PAPER_FAMILIES,
     PAPER_UPGRADES,
@@ -47,6 +49,14 @@ from compatkit.experiments.language_trainings import (
 )
 from .parameters import choose_scale
 from .published import ToPublish, publish_study, published_first
+from compatkit.experiments.rehearsal import (
+    JobPlan,
+    Shape,
+    Step,
+    Trainings,
+    plan_line,
+    refuse_what_cannot_run,
+)
 from compatkit.experiments.result_tables import (
     ResultTable,
     Row,
@@ -55,7 +65,7 @@ from compatkit.experiments.result_tables import (
     measure,
     paper_figures,
 )
-from .runs import Run
+from .runs import Run, finish_shared_runs, home
 from .store import study_name
 from .study import ModelBar, Upgrade, common_parameters
 from .upgrades import answers
@@ -432,10 +442,16 @@ def words_for(study: LanguageStudy, name: str) -> str:
 
 def plan(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None = None) -> str:
     """What will be trained, in words. settings: of every upgrade; None: the one that was asked
-    for.
+    for. At paper scale with the rehearsed line; MemoryError or OSError if this machine cannot
+    hold it.
     """
     each = 1 if settings is None else len(settings)
     pairs, seeds = len(study.upgrades), study.seeds
+    rehearsed = []
+    if study.scale == "paper" and study.chosen.max_steps <= 0:
+        line = rehearsal_of(study, each)
+        refuse_what_cannot_run(line, home())
+        rehearsed = [str(line)]
     return "\n".join(
         [
             f"scale {study.scale}: {study.reason}; table {study.chosen.table}; "
@@ -444,8 +460,34 @@ def plan(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None =
             f"{seeds * pairs * 2} task adapters, {seeds * pairs * each} compatibility adapters",
             *(words_for(study, name) for name in study.names),
             *(f"upgrade {name} is not run: {words}" for name, words in study.missing.items()),
+            *rehearsed,
         ]
     )
+
+
+def rehearsal_of(study: LanguageStudy, settings: int) -> JobPlan:
+    """Memory, FLOPs, hours and disk of a study of the paper's models; each upgrade has so many
+    settings.
+    """
+    task, recipe, size = study.task, study.recipe, SIZES[study.chosen.task]
+    asked = len(task.selection) + sum(max(1, len(one.choices)) for one in task.test)
+    step = {"weights": "bfloat16", "rank": recipe.rank, "length": size.longest}
+    step |= {"batch": recipe.batch_size, "checkpointing": recipe.gradient_checkpointing}
+    whole, learnt = recipe.batch_size * recipe.accumulation, len(task.learnt)
+    trainings = [
+        Trainings(
+            f"{what} {name}",
+            study.seeds * number,
+            Step(Shape.of_folder(model_folder(name), "language"), **step),
+            *(round(0.8 * learnt), recipe.epochs, whole, size.tokens, asked, 1),
+        )
+        for pair in study.upgrades.values()
+        for what, name, number in zip(
+            ("old", "new", "compatible"), (*pair, pair[1]), (1, 1, settings)
+        )
+        if number
+    ]
+    return plan_line(f"muscle:{study.chosen.table} {study.chosen.task}", trainings)
 
 
 def train(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None = None) -> None:
@@ -463,6 +505,7 @@ def train(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None 
         for name, pair in study.upgrades.items():
             wanted = [study.asked(name)] if settings is None else list(settings)
             study.runs[name] = _train_upgrade(study, pair, wanted, bar)
+        finish_shared_runs()
 
 
 def _counted(bar: ModelBar, run):
@@ -600,11 +643,10 @@ def _shows_something(study: LanguageStudy, name: str, able: bool) -> None:
 def with_choice(
     rows: Sequence[Row],  # of one method at several settings
     untreated: Row,  # of the new model
-    examples: int,  # on selection
 ) -> list[Row]:
     """The rows, the preferred one marked in its setting; all are marked where none is on a par."""
     accuracy, nfr = ([row.selection[name][0] for row in rows] for name in ("accuracy", "nfr"))
-    best = lowest_nfr(accuracy, nfr, untreated.selection["accuracy"][0], examples)
+    best = lowest_nfr(accuracy, nfr, untreated.selection["accuracy"][0])
     marks = dict.fromkeys(range(len(rows)), "; none was on a par")
     if best is not None:
         marks = {best: "; chosen on selection"}

@@ -7,7 +7,6 @@ __all__ = ['LanguageRecipe', 'pretrain_once', 'task_adapter_once', 'training_row
            'adapted']
 
 # %% ../../nbs/experiments/language_trainings.ipynb #3383d830
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from torch import nn
 
 # %% ../../nbs/experiments/language_trainings.ipynb #12b7c297
-from .runs import Run, home, run_id, run_once
+from .runs import Run, checkpoint_folder, home, run_once
 from compatkit.language.adapters import (
     AdapterRecipe,
     RowsPart,
@@ -225,11 +224,10 @@ def _adapter_run(
     """The run of a training that gives (model, tokenizer, training): the adapter and the answers
     by every measure.
     """
-    checkpoints = Path(home_folder or home()) / "checkpoints" / run_id(configuration)
 
     def compute(folder: Path) -> dict:
         """One run."""
-        model, tokenizer, trained = train(checkpoints)
+        model, tokenizer, trained = train(checkpoint_folder(folder))
         save_adapter(model, name, folder / "adapter")
         return {
             "accuracy": _keep_answers(model, tokenizer, task, folder, files),
@@ -238,9 +236,7 @@ def _adapter_run(
             "validation_loss": trained.validation_loss,
         }
 
-    run = run_once(configuration, compute, home_folder)
-    shutil.rmtree(checkpoints, ignore_errors=True)
-    return run
+    return run_once(configuration, compute, home_folder)
 
 
 def _keep_answers(model, tokenizer, task: Questions, folder: Path, files: dict | None) -> dict:

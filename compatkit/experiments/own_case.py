@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SPLITS', 'DISTILLATIONS', 'Given', 'given_answers', 'answers_run', 'check_classes', 'longest', 'model_run', 'Cost',
            'Advice', 'value', 'value_error', 'recommend', 'Case', 'interpolated', 'try_interpolation', 'seconds_of',
-           'Trainings', 'cost_table']
+           'Trainings', 'read_traffic', 'seen_before', 'Retiring', 'cost_table']
 
 # %% ../../nbs/experiments/own_case.ipynb #60d7814d
 import hashlib
@@ -13,27 +13,40 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../nbs/experiments/own_case.ipynb #44ef142c
 import numpy as np
 
 # %% ../../nbs/experiments/own_case.ipynb #54e84795
 from ..bcwi import choose_alpha, sweep
-from ..decisions import TooFewExamples, choose_price, columns_of, keep_old
+from ..decisions import TooFewExamples, choose_price, columns_of, keep_old, pool
 from .gates import GateSetting, fuse_once
 from .recipes import Recipe
 from .result_tables import Row
+from compatkit.experiments.retirements import (
+    PRICES,
+    Traffic,
+    head_once,
+    keep_embedded,
+    learn_traffic,
+    pick,
+)
 from .runs import Run, run_once
 from .study import Upgrade, search
-from .trainings import keep_predictions, train_once
+from .trainings import identity, keep_predictions, train_once
 from .treatments import method
 from .upgrades import Search
-from ..metrics import on_par
-from ..predictions import Predictions, few, over_classes
+from ..metrics import FlipCounts, on_par
+from ..predictions import Predictions, few, over_classes, refuse_repeated
+from ..retire_the_old import UNLABELLED, StudentOfTraffic, refuse_overlap, what_to_learn
 from ..training.loop import encode, predict
 from ..training.models import text_classifier, weights_fingerprint
-from ..training.tasks import Task
+from ..training.tasks import FILE_KINDS, Task, _own_table
+
+# %% ../../nbs/experiments/own_case.ipynb #owntr000
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 # %% ../../nbs/experiments/own_case.ipynb #68919ab3
 SPLITS = ("train", "selection", "test")
@@ -300,8 +313,7 @@ def recommend(
     able = [
         row
         for row in by_name.values()
-        if row is not old
-        and on_par(row.selection["accuracy"][0], new.selection["accuracy"][0], examples)
+        if row is not old and on_par(row.selection["accuracy"][0], new.selection["accuracy"][0])
     ]
     best = max(able, key=lambda row: value(row, price))
     near = [
@@ -493,7 +505,7 @@ class Trainings:
         return self.count(run)
 
     def search(self, grid: list, train: Callable[[object, int], Run]) -> Search:
-        """A grid tried on the first seed, its choice run with all."""
+        """A grid tried, its choice run with all seeds."""
         return search(grid, train, self.upgrade.olds, self.upgrade.news)
 
     def add_rows(self) -> None:
@@ -517,6 +529,180 @@ class Trainings:
     def fuse(self, setting: GateSetting, seed: int, control: Run) -> Run:
         """Gated fusion from a control's last epoch but one."""
         return fuse_once(self.case.task, self.recipe, 1000 + seed, setting, self.case.old, control)
+
+# %% ../../nbs/experiments/own_case.ipynb #owntr002
+def read_traffic(
+    path: str | Path,  # csv, jsonl or parquet with id and the text columns
+    case: "Case",
+    old: Predictions,  # the old model's answers, by id; others are passed over
+) -> tuple[Traffic, Predictions]:
+    """The unlabelled examples, and the old answers to them in the task's classes.
+
+    ValueError for an empty file, missing columns, texts of selection or test, ids without an old
+    answer.
+    """
+    task = case.task
+    rows = _unlabelled(Path(path), task)
+    ids, texts = rows["id"][:], list(zip(*(rows[name] for name in task.text_fields)))
+    judged = [
+        fields
+        for split in SPLITS[1:]
+        for fields in zip(*(getattr(task, split)[name] for name in task.text_fields))
+    ]
+    refuse_overlap(texts, judged, ids)
+    known = set(old.id.tolist())
+    if missing := [one for one in ids if one not in known]:
+        raise ValueError(
+            f"{len(missing)} of {len(ids)} examples of the traffic have no old answer, among them "
+            f"{few(missing)}: old_predictions must hold them too"
+        )
+    return Traffic(rows, task.text_fields), _in_the_tasks_classes(old.select(ids), task.classes)
+
+
+def _unlabelled(path: Path, task: Task) -> "Dataset":
+    """The file's id and text columns, each row labelled as without a label."""
+    from datasets import Dataset
+
+    if path.suffix not in FILE_KINDS:
+        raise ValueError(f"the traffic {path.name} must end in {', '.join(FILE_KINDS)}")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}: give the traffic's own")
+    rows = Dataset(_own_table(path, ("id", *task.text_fields)))
+    if lost := [name for name in ("id", *task.text_fields) if name not in rows.column_names]:
+        raise ValueError(f"the traffic {path.name} lacks the columns {lost}")
+    columns = {name: [str(one) for one in rows[name]] for name in ("id", *task.text_fields)}
+    refuse_repeated(np.asarray(columns["id"], dtype=str), "the traffic")
+    return Dataset.from_dict(columns | {"label": [UNLABELLED] * len(rows)})
+
+
+def seen_before(
+    training: Predictions,  # the new model's labelled answers on the training examples
+    selection: Predictions,  # those on selection
+) -> str:
+    """A warning where the new model is as accurate on selection as on training examples (a
+    one-sided test of two shares at 5 % finds no difference); "" otherwise.
+    """
+    shares = [float(one.correct.mean()) for one in (training, selection)]
+    sizes = [len(training), len(selection)]
+    pooled = np.dot(shares, sizes) / sum(sizes)
+    error = math.sqrt(pooled * (1 - pooled) * sum(1 / size for size in sizes))
+    if shares[0] - shares[1] > 1.645 * error:
+        return ""
+    return (
+        f"on selection the new model is as accurate ({shares[1]:.1%}) as on the training examples "
+        f"({shares[0]:.1%}): if it was trained on those, it may have seen selection and test too, "
+        "and then every figure here means nothing. What it was trained on must stand in neither, "
+        "nor in the traffic"
+    )
+
+# %% ../../nbs/experiments/own_case.ipynb #owntr004
+class Retiring:
+    """What unlabelled traffic allows in a case: its rows and costs."""
+
+    def __init__(
+        self,
+        case: Case,
+        recipe: Recipe,  # of trainings from the new model
+        traffic: Traffic,
+        old: Predictions,  # the old answers to it
+        seeds: int,
+        count: Callable[[Run], Run] = lambda run: run,
+    ):
+        self.case, self.recipe, self.traffic, self.old = case, recipe, traffic, old
+        self.seeds, self.count = seeds, count
+        self.asked_old, self.asked = self._old_answers(), self._new_answers()
+        answers = (self.asked.predictions(split) for split in ("train", "selection"))
+        self.warning = seen_before(*answers)
+
+    def total(self) -> int:
+        """How many trainings there are: a student and its control a seed."""
+        return 2 * self.seeds
+
+    def _old_answers(self) -> Run:
+        """The old answers to the traffic as a run."""
+        given = self.old.logits if self.old.logits is not None else self.old.prediction
+        digest = hashlib.sha256(np.ascontiguousarray(given).tobytes()).hexdigest()[:16]
+        about = {"kind": "given_traffic", "traffic": self.traffic.fingerprint, "answers": digest}
+
+        def compute(folder: Path) -> dict:
+            """Keep."""
+            self.old.replace(label=None).save(folder / "predictions-traffic.parquet")
+            return {}
+
+        return run_once(about, compute)
+
+    def _new_answers(self) -> Run:
+        """The new model's answers and embeddings on the traffic and on all splits."""
+        case = self.case
+        about = {
+            "kind": "asked_model",
+            "parents": [case.new.id],
+            "data": case.task.fingerprint[:16],
+        }
+
+        def compute(folder: Path) -> dict:
+            """Load, ask, keep."""
+            model, tokenizer = text_classifier(str(case.folder), case.task.classes)
+            keep_embedded(model, self._rows(tokenizer), case.task, folder)
+            return {}
+
+        return run_once(about | {"traffic": self.traffic.fingerprint}, compute)
+
+    def _rows(self, tokenizer: object) -> dict:
+        """Encoded rows of the traffic and of all splits."""
+        case, fields = self.case, self.case.task.text_fields
+        splits = {split: getattr(case.task, split) for split in SPLITS}
+        splits |= {"traffic": self.traffic.rows}
+        return {name: encode(rows, tokenizer, fields, case.tokens) for name, rows in splits.items()}
+
+    def add_rows(self) -> None:
+        """The head on the new model; a student of the rule and its control."""
+        add, upgrade = self.case.add, self.case.upgrade(self.seeds, self.recipe)
+        fitted = head_once(self.asked, self.asked_old, 0, SPLITS[1:])
+        self._add_head(fitted)
+        for name, lesson in (("self-training", "self"), ("student of the rule", "rule")):
+            runs = [self.count(self._student(lesson, seed)) for seed in range(self.seeds)]
+            add(upgrade.row(name, runs), 1, "", seconds_of(runs))
+
+    def _add_head(self, fitted: Run) -> None:
+        """The rule with the head's guesses at the price that selection chooses."""
+        case, pair = self.case, {}
+        for split in SPLITS[1:]:
+            pair[split] = fitted.predictions(split), self.asked.predictions(split)
+        posterior = pool(*pair["selection"])
+        old = case.old.predictions("selection")
+        tried = [keep_old(*pair["selection"], price, posterior) for price in PRICES]
+        counts = [FlipCounts.between(old, answers) for answers in tried]
+        reference = float(case.new.predictions("selection").correct.mean())
+        measures = ([getattr(one, name) for one in counts] for name in ("accuracy_new", "nfr"))
+        picked = pick(PRICES, *measures, reference)
+        decided = {split: [keep_old(*pair[split], picked.value, posterior)] for split in pair}
+        words = f"price {picked.value:.3g}" + ("" if picked.qualified else "; none was on a par")
+        row = case.pair.row("rule with the head", (case.new,), words, decided.get, (case.old,))
+        case.add(row, 1, "", seconds_of([fitted]))
+
+    def _student(self, lesson: str, seed: int) -> Run:
+        """A student from the new model's weights."""
+        case, recipe, treatment = self.case, self.recipe, StudentOfTraffic()
+        new, posterior = self.asked.predictions("traffic"), None
+        old = self.old if lesson == "rule" else new
+        if lesson == "rule" and case.answers.has_logits and self.old.logits is not None:
+            posterior = pool(*case.both("selection"))
+        told = what_to_learn(old, new, lesson, posterior=posterior)
+
+        def compute(folder: Path) -> dict:
+            """Train, predict, keep."""
+            model, tokenizer = text_classifier(str(case.folder), case.task.classes)
+            given = (model, tokenizer, case.task.train, self.traffic, told, recipe, 1000 + seed)
+            trained = learn_traffic(*given, treatment)
+            rows = self._rows(tokenizer)
+            return keep_predictions(
+                lambda split: predict(trained.model, rows[split], classes=case.task.classes), folder
+            )
+
+        parents = (self.asked,) if lesson == "self" else (self.asked_old, self.asked, case.old)
+        about = identity("own_student", case.task, recipe, 1000 + seed, treatment, parents)
+        return run_once(about | {"lesson": lesson}, compute)
 
 # %% ../../nbs/experiments/own_case.ipynb #78b789e7
 def cost_table(costs: dict[str, Cost]) -> str:

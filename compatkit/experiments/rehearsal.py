@@ -475,6 +475,7 @@ class JobPlan(NamedTuple):
     memory: float  # bytes that the device has
     downloads: tuple = ()  # (name, bytes)
     problem: str = ""  # why the job has no plan; then there are no trainings
+    stored: int = 0  # bytes of the images that are decoded once
 
     @property
     def peak(self) -> int:
@@ -509,7 +510,8 @@ class JobPlan(NamedTuple):
                 (one.cost.evaluation_bytes for one in self.trainings), default=0
             ),
             "hours": self.hours,
-            "disk_bytes": sum(one.disk for one in self.trainings),
+            "disk_bytes": self.stored + sum(one.disk for one in self.trainings),
+            "stored_image_bytes": self.stored,
             "download_bytes": sum(size for _, size in self.downloads),
             "downloads": dict(self.downloads),
             "device": self.device.name,
@@ -542,13 +544,14 @@ def plan_line(
     device: str = "h100",  # a name of DEVICES
     memory: float = 0.0,  # GiB; 0: the device's
     downloads: Sequence = (),  # (name, bytes)
+    stored: int = 0,  # bytes of the images that are decoded once
 ) -> JobPlan:
     """The plan of a job from its trainings; ValueError for an unknown device."""
     if device not in DEVICES:
         raise ValueError(f"device {device!r} is not one of {', '.join(DEVICES)}")
     chosen = DEVICES[device]
     limit = (memory or chosen.memory) * 2**30
-    return JobPlan(job, tuple(trainings), chosen, limit, tuple(downloads))
+    return JobPlan(job, tuple(trainings), chosen, limit, tuple(downloads), stored=stored)
 
 # %% ../../nbs/experiments/rehearsal.ipynb #rh0a0002
 def refuse_what_cannot_run(

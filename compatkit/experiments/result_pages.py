@@ -16,7 +16,11 @@ from typing import NamedTuple
 
 # %% ../../nbs/experiments/result_pages.ipynb #57836c47
 from .claims import claims_markdown
-from .equal_accuracy import noise_markdown, summaries_markdown
+from compatkit.experiments.equal_accuracy import (
+    noise_markdown,
+    points_markdown,
+    summaries_markdown,
+)
 from .result_tables import ResultTable, Row, kept_pictures, kept_tables
 from .store import read_records, study_name
 
@@ -57,7 +61,7 @@ PAPERS = (
         ("reranking",),
         "https://arxiv.org/abs/2202.02976",
     ),
-    Paper("ours.md", "Beyond the papers", ("decisions", "own_case")),
+    Paper("ours.md", "Beyond the papers", ("decisions", "own_case", "retire_the_old")),
 )
 
 
@@ -165,9 +169,11 @@ def table_section(
 
 # %% ../../nbs/experiments/result_pages.ipynb #483f86e0
 _RULE = """A claim *holds* or *does not hold* where the 95 % interval of the paired difference,
-drawn over seeds and examples together, lies wholly on one side; else it is *undecided*.
-*Without loss* allows for half a point. The numbers are differences in points with their
-intervals, the least favourable one of each task and upgrade."""
+over seeds and examples together, lies wholly on one side; else it is *undecided*. One of several
+comparisons refutes a claim only at 1 − 0.05 / their number. *Without loss* allows for half a
+point. *None qualified*: no setting kept the untreated model's accuracy on the selection split, so
+nothing is judged. The numbers are differences in points with their 95 % intervals, the least
+favourable one of each task and upgrade."""
 
 
 def _claims_by_paper(results: Path) -> dict[str, str]:
@@ -336,21 +342,30 @@ def results_csv(
 _METHODS = """# Which method when
 
 What each method leaves of the untreated model's negative flips, as a ratio, at the untreated
-model's own accuracy and at half a point and a whole point below it: the median over upgrades,
-with the range. A method with a dial is read off its whole curve; one without is a point, and
-counts from the level on that it reaches (in so many upgrades, where not in all). Both are picked
-with hindsight on the test set. Upgrades with fewer than three seeds are left out, and those whose
-old model is as accurate as the new one. What the rules of choice make of a dial stands in the
-tables of each paper.
+model's own accuracy and at half a point and a whole point below it: the median over upgrades, the
+range, and in how many upgrades some setting of the method is as accurate. Where none is, the
+untreated model stays in place and the upgrade counts as 1. All are measured against the old model
+in use. A method with a dial is read off its whole curve, one without is a point; both with
+hindsight on the test set. Left out are upgrades with fewer than three seeds, settings that did not
+qualify on selection, and at each level the upgrades whose old model is as accurate as the level
+asks. What the rules of choice make of a dial stands in the tables of each paper.
+"""
+
+_BESIDE = """## Methods without a dial, at their own accuracy
+
+A point is a setting of a method in an upgrade. Beside its median accuracy and NFR stands what two
+methods that train nothing give at exactly the accuracy of each point, and how many points have
+fewer flips than that. Points that are more accurate than the whole curve are not compared with it.
 """
 
 _NOISE = """## What is noise
 
 Churn is the share of test examples that the untreated new model answers otherwise than the old
-one; NFR is its harmful part. Two seeds of the old recipe differ as well, and no method can be
-asked to undo that much: it stands as *a reseed*, and the rest is what the update adds. A
-deterministic old model has no such floor. *One base*: all seeds begin with the same pretrained
-base, so their spread says nothing about another one.
+one; NFR is its harmful part. Two seeds of one recipe differ as well. *A reseed of the old recipe*
+is the churn between two of its seeds, and what is above it is what *the update adds*; less than
+nothing where the update disturbs less than a new seed would, as where the new model begins as the
+old one. A deterministic old model has no such floor. *One base*: all seeds begin with the same
+pretrained base, so their spread says nothing about another one.
 """
 
 
@@ -358,7 +373,8 @@ def methods_page(
     results: str | Path,  # the folder results/
 ) -> str:
     """`results/methods.md`: methods at equal accuracy, and the noise in each upgrade."""
-    return "\n".join([_METHODS, summaries_markdown(results), _NOISE, noise_markdown(results)])
+    parts = [_METHODS, summaries_markdown(results), _BESIDE, points_markdown(results)]
+    return "\n".join([*parts, _NOISE, noise_markdown(results)])
 
 
 def result_pages(

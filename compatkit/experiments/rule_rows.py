@@ -106,7 +106,7 @@ def chosen_price(
     """
     (accuracy, nfr), _ = mean_curve(triples, TRIED_PRICES)
     reference = float(np.mean([one.correct.mean() for one in untreated]))
-    best = lowest_nfr(accuracy, nfr, reference, len(untreated[0]))
+    best = lowest_nfr(accuracy, nfr, reference)
     return TRIED_PRICES[int(np.argmax(accuracy)) if best is None else best], best is not None
 
 

@@ -22,7 +22,7 @@ from .runs import Run
 from .study import Study
 from .trainings import train_once
 from .treatments import setting_words
-from .upgrades import Search, answers, chosen_of
+from .upgrades import GRID_SEEDS, Search, answers, chosen_of
 from ..metrics import FlipCounts, over_seeds
 from ..predictions import Predictions
 from ..training.data_updates import DataUpdate
@@ -208,10 +208,10 @@ def teach(
     grid: Sequence,  # treatments
     old_ensembles: Sequence[Average],  # one a seed
     new_ensembles: Sequence[Average],
-    untreated: Run | Seen,  # the first seed's new model: a student should be on a par with it
+    untreated: Sequence[Run | Seen],  # one a seed: students should be on a par with them
 ) -> Taught:
-    """Try a grid on the first seed's pair of students, choose on selection, teach the choice's
-    other seeds.
+    """Try a grid on the first GRID_SEEDS seeds' pairs of students, choose on selection, teach the
+    choice's other seeds.
     """
 
     def pair(treatment, seed: int) -> tuple:
@@ -220,10 +220,12 @@ def teach(
         new = study.train(update.new_recipe, 1500 + seed, treatment, new_ensembles[seed].runs)
         return old, new
 
-    first = [pair(treatment, 0) for treatment in grid]
-    both = [[run.predictions("selection") for run in students] for students in first]
-    best, accuracy, nfr = chosen_of(both, untreated.predictions("selection"))
-    setting = grid[accuracy.index(max(accuracy)) if best is None else best]
-    olds, news = zip(*(pair(setting, seed) for seed in range(study.seeds)))
-    tried = list(zip(grid, accuracy, nfr, [new for _, new in first]))
-    return Taught(Search(setting, list(news), tried, best is not None), list(olds))
+    seeds = range(min(study.seeds, GRID_SEEDS))
+    taught = [[pair(treatment, seed) for seed in seeds] for treatment in grid]
+    both = [[answers(students, "selection") for students in group] for group in taught]
+    best, accuracy, nfr = chosen_of(both, answers(untreated[: len(seeds)], "selection"))
+    place = accuracy.index(max(accuracy)) if best is None else best
+    rest = [pair(grid[place], seed) for seed in range(len(seeds), study.seeds)]
+    olds, news = zip(*taught[place], *rest)
+    tried = list(zip(grid, accuracy, nfr, [[new for _, new in group] for group in taught]))
+    return Taught(Search(grid[place], list(news), tried, best is not None), list(olds))

@@ -9,6 +9,7 @@ __all__ = ['build', 'encoded', 'training_rows', 'stepped_rate', 'fine_tune_recip
 # %% ../../nbs/experiments/trainings.ipynb #b0c1d2e6
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -23,7 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 # %% ../../nbs/experiments/trainings.ipynb #b0c1d2e8
 from .recipes import Recipe
-from .runs import Run, run_once
+from .runs import Run, checkpoint_folder, home, run_once
 from ..predictions import Predictions, mean_logits
 from ..support.hashing import hash_order
 from compatkit.training.images import (
@@ -41,6 +42,7 @@ from compatkit.training.loop import (
     fine_tune,
     predict,
     save_weights,
+    steps_done,
     workers,
 )
 from compatkit.training.models import (
@@ -104,7 +106,7 @@ def encoded(
         return ImageRows(
             rows["id"][:],
             rows["label"][:],
-            _images(task, split, tokenizer.channels, tokenizer.side),
+            _images(task, split, tokenizer.channels, tokenizer.side, recipe.smallest_part > 0),
             tokenizer,
         )
     key = (task.fingerprint, split, recipe.folder, recipe.vocabulary, recipe.max_length)
@@ -140,20 +142,25 @@ def _build_for_images(recipe: Recipe, task: Task, seed: int) -> tuple:
         model = resnet_classifier(
             task.classes, seed, channels, recipe.stem, recipe.widths, recipe.depths, recipe.block
         )
-    mean, std = scale or channel_statistics(_images(task, "train", channels, recipe.side))
+    whole = recipe.smallest_part > 0
+    images = None if scale else _images(task, "train", channels, recipe.side, whole)
+    mean, std = scale or channel_statistics(images)
     preparation = Preparation(channels, recipe.side, recipe.crop, recipe.enlarge, mean, std)
     model.config.preparation = asdict(preparation)
     return model, preparation
 
 
-def _images(task: Task, split: str, channels: int, side: int):
-    """The split's decoded images; kept for the next call."""
-    key = (task.fingerprint, split, "images", channels, side)
+def _images(task: Task, split: str, channels: int, side: int, whole: bool):
+    """The split's decoded images; kept for the next call, and for the next process if they do
+    not fit into memory.
+    """
+    key = (task.fingerprint, split, "images", channels, side, whole)
     if key not in _ENCODED:
-        rows = getattr(task, split)
-        _ENCODED[key] = read_images(
-            image_files(rows, task.image_field), rows["id"][:], channels, side
-        )
+        rows, kind = getattr(task, split), "whole" if whole else "square"
+        name = f"{task.fingerprint[:16]}-{split}-{channels}-{side}-{kind}"
+        options = {"whole": whole, "store": home() / "images" / name, "processes": workers()}
+        files = image_files(rows, task.image_field)
+        _ENCODED[key] = read_images(files, rows["id"][:], channels, side, **options)
     return _ENCODED[key]
 
 # %% ../../nbs/experiments/trainings.ipynb #c540c6aa
@@ -167,13 +174,16 @@ def training_rows(
     the recipe's crops and flips.
     """
     rows = encoded(recipe, task, tokenizer, "train")
-    return rows.augmented(seed, recipe.mirrored, recipe.padding) if recipe.of_images else rows
+    if not recipe.of_images:
+        return rows
+    return rows.augmented(seed, recipe.mirrored, recipe.padding, recipe.smallest_part)
 
 # %% ../../nbs/experiments/trainings.ipynb #687753d2
 @contextmanager
 def stepped_rate(
     recipe: Recipe,
     count: int,  # number of training examples
+    done: int = 0,  # steps that were done before, where a training goes on
 ) -> Iterator[None]:
     """While it lasts, a recipe with the schedule "step" trains with a tenth of the rate after
     every step_epochs epochs.
@@ -181,7 +191,7 @@ def stepped_rate(
     if recipe.schedule != "step":
         yield
         return
-    steps_of_epoch, done = math.ceil(count / recipe.batch_size), 0
+    steps_of_epoch = math.ceil(count / recipe.batch_size)
 
     def lower(optimizer, arguments, options):
         """Before a step; the scheduler has set the rate anew since the last."""
@@ -215,7 +225,8 @@ def fine_tune_recipe(
         recipe.of_images and len(rows) % recipe.at_once() == 1
     )  # batch normalisation has nothing to divide one image by
     options |= {"dataloader_drop_last": True} if left_over else {}
-    with stepped_rate(recipe, len(rows) - left_over):
+    done = steps_done(options.get("checkpoints"))
+    with stepped_rate(recipe, len(rows) - left_over, done):
         return fine_tune(
             model,
             rows,
@@ -284,9 +295,11 @@ def train_once(
         if recipe.model == "linear":
             return _fit_linear(task, splits, folder)
         model, tokenizer = build(recipe, task, seed)
-        rows = training_rows(recipe, task, tokenizer, seed)
-        hooks = {"old": _old_answers(olds), "on_epoch": _keeper(keep_epochs, folder)}
-        trained = fine_tune_recipe(recipe, model, rows, treatment, seed, **hooks)
+        rows, place = training_rows(recipe, task, tokenizer, seed), checkpoint_folder(folder)
+        before = steps_done(place)
+        hooks = {"old": _old_answers(olds), "on_epoch": _keeper(keep_epochs, place)}
+        trained = fine_tune_recipe(recipe, model, rows, treatment, seed, checkpoints=place, **hooks)
+        _take_over(place, folder)
         if recipe.max_steps > 0:  # a trial of a few steps never sees the end of an epoch
             for epoch in keep_epochs:
                 save_weights(trained.model, folder / f"epoch-{epoch}.safetensors")
@@ -296,7 +309,8 @@ def train_once(
                 trained.model, encoded(recipe, task, tokenizer, split), classes=task.classes
             )
 
-        return keep_predictions(answers, folder, splits) | {"history": trained.history}
+        went_on = {"went_on_at_step": before} if before else {}
+        return keep_predictions(answers, folder, splits) | {"history": trained.history} | went_on
 
     _check_kind(recipe, task)
     olds = () if old is None else (old,) if isinstance(old, Run) else tuple(old)
@@ -311,16 +325,37 @@ def train_once(
 
 # %% ../../nbs/experiments/trainings.ipynb #4166079c
 def _old_answers(olds: Sequence[Run]) -> Predictions | None:
-    """What the old runs answer on the training split, of several the mean; None without any."""
-    answers = [run.predictions("train") for run in olds]
-    return mean_logits(answers) if len(answers) > 1 else next(iter(answers), None)
+    """What the old runs answer on the training split, of several the mean; None without any.
+
+    They are read from the disk one after the other: sixteen members' logits on ImageNet are 80 GB.
+    """
+    answers = (run.predictions("train") for run in olds)
+    return mean_logits(answers) if len(olds) > 1 else next(answers, None)
 
 
 def _keeper(epochs: tuple, folder: Path) -> Callable:
-    """Called after each epoch; keeps the weights of those that are asked for."""
-    return lambda model, epoch: (
-        save_weights(model, folder / f"epoch-{epoch}.safetensors") if epoch in epochs else None
-    )
+    """Called after each epoch; keeps the weights of those that are asked for, beside the
+    checkpoints, where they outlive a killed process.
+    """
+
+    def keep(model: nn.Module, epoch: int) -> None:
+        """The weights after an epoch."""
+        if epoch in epochs:
+            folder.mkdir(parents=True, exist_ok=True)
+            save_weights(model, folder / f"epoch-{epoch}.safetensors")
+
+    return keep
+
+
+def _take_over(checkpoints: Path, folder: Path) -> None:
+    """The kept epochs' weights enter the run's folder, and stay beside the checkpoints until it
+    is in its place.
+    """
+    for file in checkpoints.glob("epoch-*.safetensors"):
+        try:
+            os.link(file, folder / file.name)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(file, folder / file.name)
 
 
 def _fit_linear(task: Task, splits: tuple, folder: Path) -> dict:
@@ -361,7 +396,8 @@ def out_of_fold(
                 selection=task.train.select(held),
                 rule=f"{task.rule}; fold {fold}",
             )
-            parts.append(_answers_of_fold(part, recipe, seed))
+            place = checkpoint_folder(folder) / f"fold {fold}"
+            parts.append(_answers_of_fold(part, recipe, seed, place))
         ids = [one for part in parts for one in part.id]
         logits = np.concatenate([part.logits for part in parts])
         whole = Predictions(id=np.asarray(ids), logits=logits).select(list(task.train["id"]))
@@ -371,7 +407,7 @@ def out_of_fold(
     return run_once(identity("out_of_fold", task, recipe, seed, folds=folds), compute, home)
 
 
-def _answers_of_fold(part: Task, recipe: Recipe, seed: int) -> Predictions:
+def _answers_of_fold(part: Task, recipe: Recipe, seed: int, checkpoints: Path) -> Predictions:
     """The held-out fold (as the part's selection split) answered by a model trained on the rest."""
     if recipe.model == "linear":
         return (
@@ -380,10 +416,10 @@ def _answers_of_fold(part: Task, recipe: Recipe, seed: int) -> Predictions:
             .predict(part.selection)
         )
     model, tokenizer = build(recipe, part, seed)
+    options = {"checkpoints": checkpoints}
     if recipe.of_images:
-        trained = fine_tune_recipe(
-            recipe, model, training_rows(recipe, part, tokenizer, seed), None, seed
-        )
+        rows = training_rows(recipe, part, tokenizer, seed)
+        trained = fine_tune_recipe(recipe, model, rows, None, seed, **options)
         answers = predict(trained.model, encoded(recipe, part, tokenizer, "selection"))
         for key in [key for key in _ENCODED if key[0] == part.fingerprint]:
             del _ENCODED[key]  # a fold is asked for once
@@ -392,7 +428,6 @@ def _answers_of_fold(part: Task, recipe: Recipe, seed: int) -> Predictions:
         encode(split, tokenizer, part.text_fields, recipe.max_length)
         for split in (part.train, part.selection)
     )
-    trained = fine_tune(
-        model, seen, None, seed, precision=recipe.precision, progress=False, **recipe.arguments()
-    )
+    options |= {"precision": recipe.precision, "progress": False} | recipe.arguments()
+    trained = fine_tune(model, seen, None, seed, **options)
     return predict(trained.model, held)

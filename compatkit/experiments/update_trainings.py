@@ -19,7 +19,7 @@ from torch import nn
 # %% ../../nbs/experiments/update_trainings.ipynb #a97d4593
 from ..bcwi import soup, start_from, sweep
 from .recipes import Recipe
-from .runs import Run, run_once
+from .runs import Run, checkpoint_folder, run_once
 from .trainings import build, encoded, identity, keep_predictions
 from ..predictions import Predictions
 from ..training.data_updates import DataUpdate, stratified_order
@@ -120,6 +120,7 @@ def update_once(
         rows = encoded(recipe, task, tokenizer, "new_train" if updated else "train")
         answers = old and old.predictions("new_train").replace(label=None)
         settings = {"precision": recipe.precision, "progress": False} | recipe.arguments()
+        settings["checkpoints"] = checkpoint_folder(folder)
         trained = fine_tune(model, rows, treatment, seed, old=answers, **(settings | arguments))
         save_weights(trained.model, folder / "model.safetensors")
 

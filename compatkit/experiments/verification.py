@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['EXACT', 'ROUNDING', 'EXPECTED', 'row_again', 'notes_again', 'expected_rows', 'Verdict', 'Finding', 'compare_rows',
-           'verify_table', 'verify_study', 'verify_pages', 'verify_readme', 'verify_outputs', 'quotations',
-           'verify_quotations', 'verify_saved', 'verify_evidence', 'verify', 'verify_written']
+           'verify_table', 'renew_tables', 'verify_study', 'verify_pages', 'verify_readme', 'verify_outputs',
+           'quotations', 'verify_quotations', 'verify_saved', 'verify_evidence', 'verify', 'verify_written']
 
 # %% ../../nbs/experiments/verification.ipynb #238855d4
 import html
@@ -28,7 +28,11 @@ import numpy as np
 
 # %% ../../nbs/experiments/verification.ipynb #f768261c
 from .claims import claims_html, kept_evidence
-from .equal_accuracy import noise_markdown, summaries_markdown
+from compatkit.experiments.equal_accuracy import (
+    noise_markdown,
+    points_markdown,
+    summaries_markdown,
+)
 from .evidence import evidence, evidence_gaps
 from .guarantees import guarantee_rows, world_of
 from compatkit.experiments.kept_answers import (
@@ -41,9 +45,16 @@ from compatkit.experiments.kept_answers import (
     curves_of,
 )
 from .result_pages import out_of_step
-from .result_tables import ResultTable, Row, kept_tables, measure
+from compatkit.experiments.result_tables import (
+    ResultTable,
+    Row,
+    keep_table,
+    kept_tables,
+    measure,
+)
 from .runs import project_root, results_folder
 from .store import checked_predictions, kept_places, read_records
+from .upgrades import WHOLE, whole_validation
 from ..metrics import fix_rate, new_fault_rate, over_seeds
 from ..predictions import Predictions
 
@@ -65,6 +76,9 @@ def _measured(kept: KeptTable, row: Row, made: Answered, known: bool) -> Row:
     if made.selection:
         groups = made.olds, made.answers
         chosen = tuple(part(group("selection"), "selection") for group in groups)
+        if any(WHOLE in note for note in kept.table.notes):
+            rest = (part(group("test"), "test") for group in groups)
+            chosen = tuple([*map(whole_validation, zip(*pair))] for pair in zip(chosen, rest))
     plain = None
     if made.untreated:
         source = made.plain if isinstance(made, VersionsAnswered) else kept.of(kept.news)
@@ -442,6 +456,46 @@ def _row_findings(kept: KeptTable, row: Row) -> list[Finding]:
         found.append(_same_words(f"{row.method}, chosen α", row.setting, chosen))
     return found
 
+# %% ../../nbs/experiments/verification.ipynb #1d95ce33
+def renew_tables(
+    shelf: Shelf,
+    results: str | Path | None = None,  # the folder results/; the project's by default
+) -> list[str]:
+    """Write all kept tables as today's rules have them, without training: the weights and prices
+    that are chosen on selection, the intervals of accuracy differences, and what follows from
+    the predictions in their notes. Returns the names of those that changed.
+    """
+    changed = []
+    for name, table in shelf.tables.items():
+        kept = shelf.table(name)
+        rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in table.rows)
+        counted = kept.kind not in ("cost", "guarantee")
+        notes = notes_again(kept) if counted else table.notes
+        if (rows, notes) != (table.rows, table.notes):
+            keep_table(replace(table, rows=rows, notes=notes), name, results=results)
+            changed.append(name)
+    return changed
+
+
+def _chosen_again(kept: KeptTable, row: Row) -> Row:
+    """The row at the weight or price that today's rule of choice takes."""
+    if not row.setting.startswith(("weight of new ", "price ")):
+        return row
+    wanted = answered(kept, row).setting
+    if wanted is None or wanted == row.setting:
+        return row
+    return row_again(kept, replace(row, setting=wanted))[0]
+
+
+def _with_interval(kept: KeptTable, row: Row) -> Row:
+    """A row with today's interval about its kept mean, which halved logits may have moved."""
+    if row.difference is None:
+        return row
+    mean, low, high = row_again(kept, row)[0].difference
+    ends = [row.difference[0] + end - mean for end in (low, high)]
+    same = all(abs(one - other) <= EXACT for one, other in zip(ends, row.difference[1:]))
+    return row if same else replace(row, difference=(row.difference[0], *ends))
+
 # %% ../../nbs/experiments/verification.ipynb #39d2c619
 def verify_study(folder: Path) -> Verdict:
     """The verdict on a study's records and predictions."""
@@ -516,7 +570,7 @@ def verify_outputs(
         )
         if same or title not in found:
             word = "same" if same else "differs"
-            found[title] = Verdict(f"nbs/{file.name}", word, len(kept), words)
+            found[title] = Verdict(_place(file), word, len(kept), words)
     return list(found.values())
 
 # %% ../../nbs/experiments/verification.ipynb #40a99e6b
@@ -538,20 +592,33 @@ def quotations(
 
 
 def verify_quotations(file: Path, tables: dict) -> list[Verdict]:
-    """A verdict on what a notebook's sentences quote; none where they quote nothing."""
-    cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
-    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
-    found = [one for text in texts for one in quotations(text, tables)]
+    """A verdict on what a notebook's or a page's sentences quote; none where they quote nothing."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        words = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+        text = "\n\n".join(words)
+    found = quotations(re.sub(r"`[^`\n]*`", "", text), tables)  # an example in code quotes nothing
     wrong = [f"{what}: says {shown}, is {said}" for what, shown, said in found if shown != said]
-    word = "differs" if wrong else "same"
-    return [Verdict(f"nbs/{file.name}, words", word, len(found), "; ".join(wrong))] if found else []
+    word, name = "differs" if wrong else "same", _place(file)
+    return [Verdict(f"{name}, words", word, len(found), "; ".join(wrong))] if found else []
+
+
+def _place(file: Path) -> str:
+    """A notebook by its path below nbs/, a page by its name."""
+    parts = file.parts
+    return "/".join(parts[parts.index("nbs") :]) if "nbs" in parts else file.name
 
 
 def verify_saved(root: Path, results: Path) -> Iterator[Verdict]:
     """Whether the saved outputs of claims and equal_accuracy are today's."""
     shown = {
         "claims": [claims_html(results)],
-        "equal_accuracy": [summaries_markdown(results), noise_markdown(results)],
+        "equal_accuracy": [
+            summaries_markdown(results),
+            points_markdown(results),
+            noise_markdown(results),
+        ],
     }
     for name, wanted in shown.items():
         file = root / "nbs" / "experiments" / f"{name}.ipynb"
@@ -644,6 +711,7 @@ def verify_written(results: Path, kept: dict) -> Iterator[Verdict]:
     yield verify_readme(root)
     yield from verify_saved(root, results)
     titles = {table.title: table for table in kept.values()}
-    for file in sorted((root / "nbs").glob("*.ipynb")):
+    yield from verify_quotations(root / "README.md", kept)
+    for file in sorted((root / "nbs").rglob("*.ipynb")):
         yield from verify_outputs(file, titles)
         yield from verify_quotations(file, kept)

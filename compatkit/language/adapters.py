@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -39,7 +38,7 @@ from transformers.trainer_callback import PrinterCallback
 # %% ../../nbs/language/adapters.ipynb #f388e773
 from .teachers import learnt_positions, model_fingerprint, whole_tensor
 from ..support.hashing import hash_order
-from ..training.loop import LengthGroupedSampler, resolve_precision
+from ..training.loop import LengthGroupedSampler, last_checkpoint, resolve_precision
 
 # %% ../../nbs/language/adapters.ipynb #bdf9b1ce
 if TYPE_CHECKING:
@@ -452,7 +451,7 @@ def train_adapter(
         data = {
             "train_dataset": train,
             "eval_dataset": validation,
-            "data_collator": _collator(train, objective),
+            "data_collator": _Collator(train, objective),
         }
         given = _arguments(recipe, seed, progress, {"output_dir": str(place)} | arguments)
         trainer = _AdapterTrainer(
@@ -464,9 +463,7 @@ def train_adapter(
             **data,
         )
         trainer.remove_callback(PrinterCallback)
-        trainer.train(
-            resume_from_checkpoint=_last_checkpoint(place) if folder is not None else None
-        )
+        trainer.train(resume_from_checkpoint=last_checkpoint(place, "adapter_model.safetensors"))
         history = trainer.state.log_history
     model.eval()
     losses = {entry["epoch"]: entry["eval_loss"] for entry in history if "eval_loss" in entry}
@@ -500,14 +497,16 @@ def _arguments(recipe: AdapterRecipe, seed: int, progress: bool, given: dict) ->
     return TrainingArguments(**(defaults | recipe.arguments() | given))
 
 
-def _collator(rows, objective: Objective):
-    """Rows → a batch with what the objective needs beside the tokens."""
+@dataclass
+class _Collator:
+    """Rows → a batch with what the objective needs beside the tokens; workers can be sent one."""
 
-    def collate(picked: list) -> dict:
+    rows: "RowsPart"
+    objective: Objective
+
+    def __call__(self, picked: list) -> dict:
         """One batch."""
-        return rows.collate(picked) | objective.extra([row["row"] for row in picked])
-
-    return collate
+        return self.rows.collate(picked) | self.objective.extra([row["row"] for row in picked])
 
 
 def _identity(model, train, validation, recipe, objective, seed, base, arguments) -> dict:
@@ -555,23 +554,3 @@ def _or_nothing(path: Path) -> dict:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return {}
-
-
-def _last_checkpoint(folder: Path) -> str | None:
-    """The newest whole checkpoint; Trainer writes its state last, so one without it was being
-    written when the process died.
-    """
-    found = sorted(
-        folder.glob("checkpoint-*"),
-        key=lambda path: int(path.name.rpartition("-")[2]),
-        reverse=True,
-    )
-    for path in found:
-        if (
-            "global_step" in _or_nothing(path / "trainer_state.json")
-            and (path / "adapter_model.safetensors").is_file()
-        ):
-            return str(path)
-        if int(os.environ.get("RANK", 0)) == 0:
-            shutil.rmtree(path)
-    return None

@@ -23,7 +23,8 @@ def few(
     """The first three of many things, for an error message."""
     items = np.asarray(items)
     rest = (len(items) if count is None else count) - 3
-    return ", ".join(repr(item) for item in items[:3].tolist()) + (
+    shown = (repr(item) for item in items[:3].tolist())
+    return ", ".join(one if len(one) <= 80 else f"{one[:78]}…{one[-1]}" for one in shown) + (
         f" and {rest:,} more" if rest > 0 else ""
     )
 

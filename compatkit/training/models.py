@@ -23,7 +23,7 @@ from torch import nn
 
 # %% ../../nbs/training/models.ipynb #42f27e0f
 from ..predictions import Predictions
-from ..support.hub import PICKLED_MODEL_FILES, repository
+from ..support.hub import PICKLED_MODEL_FILES, missing_shards, repository
 
 # %% ../../nbs/training/models.ipynb #6230e1d3
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ def model_folder(
             f"{name!r} has no weights that are read here: no safetensors file, and no "
             "pytorch_model*.bin for torch's weights_only reader; load it where you trust it and "
             "write it again with save_pretrained"
+        )
+    if lost := missing_shards(folder):
+        raise FileNotFoundError(
+            f"{name!r} is not whole: its index names {len(lost)} files of weights that are not "
+            f"there, such as {lost[0]}; fetch them, such as with `hf download`"
         )
     return folder
 

@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+from decimal import Decimal
 
 import numpy as np
 import polars as pl
@@ -303,7 +304,7 @@ BAD = [
     (
         dict(new_csv=GOOD.replace("b,0", "b,1")),
         {},
-        "labels differ for ids 'b' .old 0; new 1.: both must be judged by the same truth",
+        "labels differ for ids 'b' .0 in old.csv; 1 in new.csv.: both must be judged by the same",
     ),
     (
         dict(new_csv=GOOD.replace("b,0,1", "b,0,")),
@@ -366,6 +367,10 @@ def test_bad_pairs_are_refused(tmp_path, files, options, message):
         (
             {"id": [1, 2], "label": [0, 1], "prediction": [0.0, 0.5]},
             "`prediction` holds fractions .0.5.: answers are whole numbers or text",
+        ),
+        (
+            {"id": [1, 2], "label": [0, 1], "prediction": [Decimal("1.10"), Decimal("1.20")]},
+            "`prediction` holds fractions .1.1, 1.2.: answers are whole numbers or text",
         ),
         (
             {

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from compatkit.cli import app
 from compatkit.compare.logs import Wanted
 from compatkit.compare.pair import read_pair
 from compatkit.compare.promptfoo import holds, read
@@ -99,3 +101,9 @@ def test_what_the_tool_wrote():
     pair = read_pair(REAL, REAL, sides=("first", "second"))
     assert pair.n == 3 and pair.repeats.new.tolist() == [2, 0, 0]
     assert read(REAL, Wanted(side="second", metric="exact")).scorer == "exact"
+
+
+def test_one_log_alone_is_told_what_else_is_needed():
+    done = CliRunner().invoke(app, ["compare", str(REAL)])
+    assert "is one log (promptfoo results)" in str(done.exception)
+    assert "two of them, with --old and --new" in str(done.exception)

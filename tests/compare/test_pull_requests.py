@@ -242,7 +242,7 @@ def test_no_input_reaches_a_script_but_through_the_environment():
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     assert {"old", "new", "policy", "comment", "advisory"} <= set(action["inputs"])
     for step in action["runs"]["steps"]:
-        assert "${{" not in step["run"]
+        assert "${{" not in step.get("run", "")
 
 
 @pytest.mark.parametrize(
@@ -276,3 +276,38 @@ def test_the_actions_script(pair, tmp_path, settings, status):
     done = subprocess.run(script, env=environment | settings, capture_output=True, text=True)
     assert done.returncode == status, done.stderr
     assert (tmp_path / "output").read_text() == f"status={2 if status == 2 else 1}\n"
+    for name in ("comment.md", "junit.xml"):  # what an earlier step left is gone
+        assert (tmp_path / f"compatkit-{name}").exists() == (status != 2)
+    assert (tmp_path / "compatkit.html").exists() == (status != 2)
+
+
+def test_an_id_is_no_command_of_github(tmp_path):
+    ids = [f"::error title={n}::##[error]" for n in range(400)]
+    paths = [answers(tmp_path / f"{wrong}.parquet", wrong, id=ids) for wrong in (10, 50)]
+    done = CliRunner().invoke(app, ["compare", "--github", *map(str, paths)])
+    lines = done.output.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("::stop-commands::"))
+    assert [line.split()[0] for line in lines[:start]] == ["::error"]  # the verdict's own
+    assert not any("##[error]" in line for line in lines[:start])
+    assert any(line.startswith("::error title=1") for line in lines[start:])
+    token = lines[start].removeprefix("::stop-commands::")
+    assert [n for n, line in enumerate(lines) if line == f"::{token}::"] == [len(lines) - 1]
+
+
+def test_a_comment_leads_to_the_run_that_keeps_the_page(pair, tmp_path, monkeypatch):
+    for name, value in (("SERVER_URL", "https://g.h"), ("REPOSITORY", "o/r"), ("RUN_ID", "7")):
+        monkeypatch.setenv(f"GITHUB_{name}", value)
+    told = tmp_path / "comment.md"
+    arguments = ["compare", *map(str, pair), "--comment", str(told), "--quiet"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert told.read_text().endswith("[The whole report](https://g.h/o/r/actions/runs/7)\n")
+    assert CliRunner().invoke(app, [*arguments, "--link", "https://x.y"]).exit_code == 0
+    assert told.read_text().endswith("(https://x.y)\n")
+
+
+@pytest.mark.parametrize("option", [["--github"], ["--comment", "c.md"], ["--junit", "j.xml"]])
+def test_many_versions_have_no_place_in_a_pull_request(pair, tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    third = answers(tmp_path / "third.parquet", 20)
+    done = CliRunner().invoke(app, ["compare", *map(str, pair), str(third), *option])
+    assert f"{option[0]} is for two versions, and there are 3" in str(done.exception)

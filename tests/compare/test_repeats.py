@@ -8,6 +8,7 @@ import pytest
 
 from compatkit.compare import compare
 from compatkit.compare.flips import flip_rows
+from compatkit.compare.policy import held_against, keeps
 from compatkit.compare.pull_requests import comment
 from compatkit.compare.repeats import (
     Counts,
@@ -19,6 +20,7 @@ from compatkit.compare.repeats import (
     sign_flip_p,
     without_repeat,
 )
+from compatkit.compare.verdict import verdict
 from compatkit.metrics import FlipCounts, clopper_pearson
 
 
@@ -63,6 +65,63 @@ def test_identical_systems_raise_few_false_alarms():
         assert outside == (found["mcnemar"]["value"] <= 0.05)  # test and interval agree
         alarms += outside
     assert alarms <= 0.05 * trials
+
+
+@pytest.mark.parametrize("examples, repeats, law", [(60, 4, 0.5), (300, 2, 2.0)])
+def test_identical_systems_seldom_get_a_bad_word(examples, repeats, law):
+    draw, told, limited, trials = np.random.default_rng(7), [], [], 300
+    for _ in range(trials):
+        chance = draw.beta(law, law, examples)
+        whole = measures(counts(repeats, *(draw.binomial(repeats, chance) for _ in range(2))))
+        told.append(verdict(whole)[0])
+        limited.append(keeps(held_against(whole), 0.01))
+        assert whole["nfr"]["low"] > 0.01  # which alone would condemn every one of them
+    bad = [word for word in told if "regresses" in word or word == "worse"]
+    assert len(bad) <= 0.05 * trials and limited.count(False) <= 0.025 * trials
+
+
+def test_what_lies_beyond_the_noise():
+    found = measures(counts(4, [4, 2, 4, 0], [1, 2, 4, 4]))["nfr_beyond_noise"]
+    assert found["value"] == pytest.approx((3 / 4 + (1 / 4 - 1 / 3)) / 4)
+    sure = measures(counts(4, [4] * 200, [0] * 10 + [4] * 190))  # the old version is never in doubt
+    assert sure["nfr_beyond_noise"]["value"] == sure["nfr"]["value"] == 0.05
+    assert sure["nfr_beyond_noise"]["high"] >= sure["nfr"]["high"]
+    assert "nfr_beyond_noise" not in measures(counts(1, [1, 0, 1], [1, 1, 0]))
+
+
+def test_a_pass_beyond_the_noise_is_seldom_wrong():
+    draw, passed, trials = np.random.default_rng(3), 0, 400
+    for _ in range(trials):  # 1.2 % break for good, among examples that are half in doubt
+        old = draw.beta(0.7, 0.7, 3_000)
+        old[:36] = 1.0
+        new = np.r_[np.zeros(36), old[36:]]
+        sides = (draw.binomial(3, chance) for chance in (old, new))
+        passed += keeps(held_against(measures(counts(3, *sides))), 0.01) is True
+    assert passed <= 0.025 * trials
+
+
+def test_gate_verdict_and_page_speak_of_the_same_number(tmp_path):
+    draw = np.random.default_rng(1)
+    chance = np.r_[draw.uniform(0.2, 0.9, 2_000), np.ones(2_000)]
+    sides = [draw.random((4_000, 4)) < chance[:, None] for _ in range(2)]
+    group = np.repeat(["doubtful", "sure"], 8_000)
+    paths = [table(tmp_path / f"{n}.csv", right, group=group) for n, right in enumerate(sides)]
+    limits = {"max_nfr": "2%", "slice": [{"each": "group", "max_nfr": "4%"}]}
+    found = compare(*paths, policy=limits)
+    whole = found.summary["overall"]
+    assert whole["nfr"]["low"] > 0.05 and whole["nfr_beyond_noise"]["high"] < 0.02
+    assert found.status == "holds" and found.verdict == "no measurable difference"
+    assert [one["where"].get("group", "") for one in found.summary["gate"]["conditions"]] == [
+        "",
+        "doubtful",
+        "sure",
+    ]
+    assert all("beyond noise" in one["reason"] for one in found.summary["gate"]["conditions"])
+    assert "second run of the old version" in found.reason
+    for text in (str(found), found.to_markdown(), found.to_html()):
+        assert "NFR beyond noise" in text
+    observed = compare(*paths, policy={"max_nfr_observed": "2%"})
+    assert observed.status == "failed"  # a statement about these very answers
 
 
 def test_the_interval_holds_what_it_says():

@@ -1,6 +1,7 @@
 """The list of tables: whole, in step with the notebooks, and honest about what was made."""
 
 import ast
+import csv
 import json
 from pathlib import Path
 
@@ -70,6 +71,33 @@ def test_names_are_unique_and_tasks_exist():
         task for entry in CATALOGUE for scale in catalogue.SCALES for task in entry.tasks(scale)
     }
     assert tasks <= set(known_tasks())
+
+
+PRINTED = {  # (paper, table) of papers.csv → the entry that makes it, where the name is another
+    ("gated_fusion", "5.5"): "gated_fusion:rates",
+    ("pct", "2a"): "distillation:main",
+    ("bcwi", "architecture"): "distillation:mrpc",
+}
+NOTEBOOK_OF = {"pct": "distillation"}  # else the paper's name
+
+
+def test_what_the_papers_print_is_made_on_their_tasks():
+    known = {entry.name: entry for entry in CATALOGUE}
+    printed = {}
+    for paper, table, task in paper_rows():
+        name = PRINTED.get((paper, table), f"{NOTEBOOK_OF.get(paper, paper)}:{table}")
+        name = "distillation:4" if (table, task) == ("architecture", "imagenet") else name
+        printed.setdefault(name, set()).add(task)
+    for name, tasks in printed.items():
+        assert tasks <= set(known[name].paper_scale), name
+    assert known["distillation:2b"].paper_scale == ("inaturalist",)
+    assert known["muscle:figure5"].paper_scale == ("hellaswag",), "four choices"
+
+
+def paper_rows():
+    """(paper, table, task) of every printed figure."""
+    text = (Path(catalogue.__file__).parent / "papers.csv").read_text(encoding="utf-8")
+    return {(row["paper"], row["table"], row["task"]) for row in csv.DictReader(text.splitlines())}
 
 
 def test_entries_by_name_and_by_notebook():

@@ -15,7 +15,6 @@ from compatkit.experiments.claims import (
     NFR,
     Claim,
     Compared,
-    Difference,
     bears_on,
     claims_html,
     claims_markdown,
@@ -27,6 +26,7 @@ from compatkit.experiments.claims import (
     pairs_of,
 )
 from compatkit.experiments.result_tables import ResultTable, Row, keep_table, kept_tables
+from compatkit.support.paired import CrossedMean
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = kept_tables(ROOT / "results")
@@ -48,13 +48,20 @@ HALF = replace(BELOW, factor=0.5)
 NOT_HALF = replace(HALF, denied=True)
 NO_LOSS = Claim("p", "s", ("bcwi:main",), ("it",))
 LOWEST = Claim("p", "s", ("bcwi:main",), ("it",), ("each other",))
+NO_LESS = replace(BELOW, quantity=ACCURACY, lossless=True)
 RAISES = replace(BELOW, quantity=ACCURACY, higher=True)
 CLEAR, WIDE, ABOVE = (-0.01, -0.015, -0.005), (-0.001, -0.004, 0.002), (0.01, 0.005, 0.015)
 
 
+def interval(mean, low, high, seeds=3):
+    """A mean whose arm is as long as the interval's shorter one."""
+    error = min(mean - low, high - mean) / 1.96
+    return CrossedMean(mean, 0.0, 0.0, error, seeds, 10**9)
+
+
 def word(claim, difference, its=None, seeds=3):
     made = table(NEW, its or row("it"))
-    differences = {pair: Difference(seeds, *difference) for pair in pairs_of(claim, made)}
+    differences = {pair: interval(*difference, seeds) for pair in pairs_of(claim, made)}
     return judge(claim, made, differences).word
 
 
@@ -75,8 +82,11 @@ def word(claim, difference, its=None, seeds=3):
         (RAISES, WIDE, None, "undecided"),
         (NO_LOSS, (0.0, -0.004, 0.004), None, "holds"),
         (NO_LOSS, (0.0, -0.006, 0.006), None, "undecided"),
-        (NO_LOSS, (-0.01, -0.02, -0.0001), None, "does not hold"),
-        (NO_LOSS, (-0.002, -0.004, -0.0001), None, "does not hold"),
+        (NO_LOSS, (-0.01, -0.0199, -0.0001), None, "does not hold"),
+        (NO_LOSS, (-0.002, -0.0039, -0.0001), None, "does not hold"),
+        (NO_LESS, (0.001, -0.004, 0.006), None, "holds"),
+        (NO_LESS, (-0.01, -0.015, -0.005), None, "does not hold"),
+        (BELOW, CLEAR, row("it", 0.01, (-0.01, -0.03, 0.01)), "holds by paying"),
     ],
 )
 def test_the_rule(claim, difference, its, said):
@@ -93,7 +103,7 @@ def test_the_least_favourable_comparison_decides_and_is_told():
     assert [one.other for one in asked] == ["second", "third"]
 
     def said(*differences):
-        found = judge(LOWEST, made, dict(zip(asked, (Difference(3, *d) for d in differences))))
+        found = judge(LOWEST, made, dict(zip(asked, (interval(*d) for d in differences))))
         return found.word, found.words.split(" − ")[1].split()[0]
 
     nearer = (-0.006, -0.008, -0.004)
@@ -102,8 +112,38 @@ def test_the_least_favourable_comparison_decides_and_is_told():
     assert said(CLEAR, ABOVE) == ("does not hold", "third")
 
 
-def test_controls_and_methods_that_pay_are_no_rivals():
-    made = table(NEW, row("it"), row("constant gate"), row("payer", 0.01, PAYING))
+def test_one_of_many_comparisons_refutes_only_at_a_stricter_level():
+    made = table(NEW, *(row(name) for name in ("it", "a", "b", "c", "d")))
+    asked = pairs_of(LOWEST, made)
+
+    def said(barely):
+        means = [interval(*CLEAR)] * 3 + [interval(0.01, 0.01 - barely, 0.01 + barely)]
+        return judge(LOWEST, made, dict(zip(asked, means)))
+
+    assert said(0.009).word == "undecided" and "one of 4" in said(0.009).words
+    assert said(0.005).word == "does not hold"
+
+
+def test_methods_of_which_no_setting_qualified_are_judged_by_nobody():
+    unfit = replace(row("it"), setting="λ 1; none was on a par")
+    found = judge(BELOW, table(NEW, unfit), {})
+    assert found.word == "none qualified" and "it: no setting" in found.words
+    rival = replace(row("rival"), setting="α 0: none qualified")
+    assert pairs_of(LOWEST, table(NEW, row("it"), rival)) == []
+    assert table(NEW, unfit, row("other", 0.035)).best() == "other"
+
+
+def test_an_exact_name_stands_before_names_that_begin_with_it():
+    of_one = replace(BELOW, than=("single",))
+    made = table(NEW, row("it"), row("single"), row("single, larger"))
+    assert [one.other for one in pairs_of(of_one, made)] == ["single"]
+    begins = table(NEW, row("it"), row("single 1"), row("single 2"))
+    assert [one.other for one in pairs_of(of_one, begins)] == ["single 1", "single 2"]
+
+
+def test_controls_and_methods_that_lose_accuracy_are_no_rivals():
+    losing = row("loser", 0.01, (-0.02, -0.05, 0.01))
+    made = table(NEW, row("it"), row("constant gate"), row("payer", 0.01, PAYING), losing)
     assert pairs_of(LOWEST, made) == [] and judge(LOWEST, made, {}) is None
 
 
@@ -124,7 +164,7 @@ def kept(folder, *tables, difference=CLEAR, claims=(BELOW, NO_LOSS)):
         keep_table(made, name, results=folder)
         made = kept_tables(folder)[name]
         asked = {pair for claim in claims for pair in pairs_of(claim, made)}
-        lines = [[*pair, 3, *difference] for pair in sorted(asked)]
+        lines = [[*pair, *interval(*difference)] for pair in sorted(asked)]
         found[name] = {"digest": digest_of(made), "differences": lines}
     (folder / EVIDENCE).write_text(json.dumps({"tables": found, "places": []}))
 
@@ -148,7 +188,7 @@ def test_of_several_tables_of_one_place_the_least_favourable_counts(tmp_path, mo
     names = ("bcwi-x-mini-main", "decisions-x-mini-main", "bcwi-y-mini-main")
     kept(tmp_path, *((name, table(NEW, row("it"))) for name in names))
     content = kept_evidence(tmp_path)
-    content["tables"]["decisions-x-mini-main"]["differences"][0][5:] = ABOVE
+    content["tables"]["decisions-x-mini-main"]["differences"][0][4:] = interval(*ABOVE)
     (tmp_path / EVIDENCE).write_text(json.dumps(content))
     ((_, found),) = judged(tmp_path)
     assert {(one.name, one.word) for one in found} == {

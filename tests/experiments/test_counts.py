@@ -68,22 +68,34 @@ def test_every_notebook_of_the_list_is_counted():
 
 
 def test_seeds_are_the_jobs_or_the_notebooks():
-    assert default_seeds("bcwi") >= 3
+    assert default_seeds("bcwi") == 10 and default_seeds("gated_fusion") == 5
+    assert default_seeds("distillation") == 3
     assert counted("bcwi:main", "massive", 7)["old"] == 7
     assert counted("bcwi:main", "massive")["old"] == default_seeds("bcwi")
 
 
-def test_a_search_tries_its_grid_on_one_seed_and_the_choice_on_all():
+def test_a_search_tries_its_grid_on_three_seeds_and_the_choice_on_all():
     found = counted("gated_fusion:1", "mrpc", 5)
-    assert found == {"old": 5, "new a": 9, "distilled a": 13, "gates a": 84}
+    trained = {"distilled a": 9 * 3 + 2, "gates a": 80 * 3 + 2, "kept gates a": 5}
+    assert found == {"old": 5, "new a": 9} | trained
+
+
+def test_a_grids_weights_do_not_stay():
+    (job,) = jobs(["gated_fusion:1"], "paper", ["mrpc"], 5)
+    kept = {one.what: one.number * one.kept for one in trainings_of_job(job)}
+    assert kept["gates a"] == 0 and kept["kept gates a"] == 5 and kept["new a"] == 9
+    assert next(plan([job])).to_dict()["disk_bytes"] < 25e9
     assert counted("gated_fusion:3", "mrpc", 5)["new a"] == 24
     assert "distilled a" not in counted("gated_fusion:4", "mrpc", 5)
 
 
 def test_ensembles_have_further_members_and_students():
     found = counted("distillation:main", "imagenet", 1)
-    assert found == {"old": 16, "new": 16, "treated": 5, "old students": 1, "new students": 1}
-    assert counted("distillation:5a", "imagenet", 1) == {"old": 4, "new": 4, "treated": 3}
+    students = {"old students": 1, "new students": 1}
+    assert found == {"old": 16, "new": 16, "old in the loop": 5} | students
+    assert counted("distillation:5a", "imagenet", 1) == {"old": 4, "new": 4, "old in the loop": 3}
+    both = counted("distillation:augmentation", "imagenet", 1)
+    assert both["treated"] == both["old in the loop"] == 2
 
 
 def test_baselines_are_trained_at_all_strengths():
@@ -115,6 +127,16 @@ def test_a_plan_names_its_numbers_and_shares_runs():
         content = one.to_dict()
         assert wanted <= content.keys() and content["trainings"] == 6 and content["fits"]
         assert 499_000_000 < content["download_bytes"] < 510_000_000
+
+
+def test_images_are_stored_once_for_all_tables_of_a_task():
+    (images,), (texts,) = (
+        list(plan(jobs([name], "paper", [task])))
+        for name, task in (("distillation:3", "imagenet"), ("bcwi:main", "massive_adddata"))
+    )
+    content = images.to_dict()
+    assert 3e11 < content["stored_image_bytes"] < content["disk_bytes"]
+    assert texts.to_dict()["stored_image_bytes"] == 0
 
 
 def test_what_cannot_be_planned_is_named():

@@ -25,7 +25,7 @@ def parameters(**changes):
     usual = {
         "task": "digits", "scale": "smoke", "seeds": 2, "table": "main", "ensemble": 0,
         "settings": 0, "data_dir": "", "encoder": "", "max_steps": -1, "from_results": False,
-        "keep_results": False,
+        "keep_results": False, "old_logits": "auto",
     }  # fmt: skip
     return SimpleNamespace(**(usual | changes))
 
@@ -130,7 +130,7 @@ def test_a_treatment_is_taught_by_the_old_model_of_its_seed(begun):
     assert seeds_of(runs) == [1000, 1001]
     assert [run.configuration["parents"] for run in runs] == [[run.id] for run in models.olds]
     found = models.search([FocalDistillation(), FocalDistillation(weight=0.1)])
-    assert len(found.tried) == 2 and len(found.runs) == 2 and runs[0].id == found.tried[0][3].id
+    assert len(found.tried) == 2 and len(found.runs) == 2 and runs[0].id == found.tried[0][3][0].id
 
 
 def test_the_plan_counts_what_is_trained(begun, capsys):
@@ -138,7 +138,7 @@ def test_the_plan_counts_what_is_trained(begun, capsys):
     begun("main").plan({"FD-LM": grid * 2}, {"ELODI": grid}, fixed=2)
     told = capsys.readouterr().out.splitlines()[1]
     assert told == (
-        "table main: 3 old, 3 new, 7 treated, 2 old students of ensembles, "
+        "table main: 3 old, 3 new, 8 treated, 2 old students of ensembles, "
         "2 new students of ensembles"
     )
 
@@ -169,6 +169,31 @@ def test_recomputed_logits_come_from_the_kept_old_weights(begun):
     )
     assert "shifted and mirrored in training" in models.notes()[-1]
     assert models.notes()[-1].endswith("unless they are recomputed")
+
+
+def test_old_logits_are_those_of_the_image_that_the_new_model_sees(begun):
+    changed = replace(tiny.IMAGE_RECIPE, mirrored=True)
+    models = begun("3", tiny.image_task(), changed, seeds=1)
+    models.train()
+    (run,) = models.treat_all(FocalDistillation())
+    assert run.configuration["treatment"]["old_run"] == models.olds[0].id
+    assert models.notes()[-1].endswith("of the changed image, computed at each step")
+    kept = begun("3", tiny.image_task(), changed, seeds=1, old_logits="kept")
+    kept.train()
+    assert (
+        kept.treat_all(FocalDistillation())[0].configuration["treatment"]
+        != (run.configuration["treatment"])
+    )
+    assert not begun("3", tiny.image_task()).recomputes, "images that nothing changes"
+    assert not begun("3").recomputes, "texts"
+
+
+def test_old_logits_of_changed_images_need_the_old_weights(begun):
+    models = begun("3", tiny.image_task(), replace(tiny.IMAGE_RECIPE, mirrored=True), seeds=1)
+    models.train()
+    (models.olds[0].folder / f"epoch-{tiny.IMAGE_RECIPE.epochs}.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="old_logits kept"):
+        models.treat_all(FocalDistillation())
 
 
 # --- what is told ---------------------------------------------------------------------------------

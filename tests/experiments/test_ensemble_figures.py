@@ -89,6 +89,18 @@ def test_every_pair_of_the_zoo_is_a_row_and_a_cell():
     assert cells == [f"{100 * row.nfr[0]:.1f}" for row in rows]
 
 
+def test_a_model_without_a_second_seed_has_no_cell_on_the_diagonal(capsys):
+    published = [OLDS[0]] * 2  # one run stands on both sides
+    zoo_of = {"trained": OLDS[:2], "published": published}
+    rows = zoo_rows(zoo_of, {"trained": NEWS[:2], "published": published})
+    assert [row.method for row in rows] == [
+        "trained → trained", "trained → published", "published → trained",
+    ]  # fmt: skip
+    figure = zoo_picture(["trained", "published"], rows)
+    shown = [text.get_text() for text in figure.axes[2].texts]
+    assert shown.count("–") == 1 and "nan" not in capsys.readouterr().out
+
+
 def test_a_zoo_goes_from_small_to_large():
     base, large = Recipe(layers=1, width=64), Recipe(layers=2, width=64)
     models = zoo(tiny.task(), "mini", base, large)

@@ -7,17 +7,23 @@ import pytest
 from compatkit.experiments.claims import EVIDENCE
 from compatkit.experiments.equal_accuracy import (
     FAMILIES,
+    Level,
     family_of,
     lowest_at,
+    lowest_of,
     method_summaries,
     noise_markdown,
+    points_beside,
+    points_markdown,
     summaries_markdown,
 )
 
 
-def place(name, nfr=0.04, reseed=None, **methods):
-    about = {"place": name, "tables": [], "seeds": 3, "accuracy": 0.8, "nfr": nfr, "churn": 0.1}
-    return about | {"reseed": reseed, "shared_base": name == "piqa", "methods": methods}
+def place(name, nfr=0.04, reseed=None, old=0.7, points=None, **methods):
+    about = {"place": name, "tables": [], "seeds": 3, "accuracy": 0.8, "accuracy_old": old}
+    about |= {"nfr": nfr, "churn": 0.1, "reseed": reseed or {"old": None, "new": None}}
+    about |= {"shared_base": name == "piqa", "methods": methods, "points": points or {}}
+    return about
 
 
 def write(folder, *places):
@@ -40,29 +46,63 @@ def test_the_longest_beginning_names_a_method():
     assert all(family_of(name).method == family.method for name, family in FAMILIES.items())
 
 
-def test_summaries_are_medians_over_the_upgrades_that_reach_a_level(tmp_path):
-    dial = "mixture of old and new logits"
+def test_the_lowest_of_points_is_none_where_none_is_as_accurate():
+    assert lowest_of([(0.8, 0.03), (0.9, 0.04)], 0.85) == 0.04
+    assert lowest_of([(0.8, 0.03)], 0.85) is None
+
+
+DIAL = "mixture of old and new logits"
+
+
+def test_summaries_are_medians_in_which_an_unreached_level_counts_as_untreated(tmp_path):
     write(
         tmp_path,
-        place("x", **{"gated fusion": [None, 0.01, 0.01], dial: [0.04, 0.02, 0.01]}),
+        place("x", **{"gated fusion": [None, 0.01, 0.01], DIAL: [0.04, 0.02, 0.01]}),
         place("y", **{"gated fusion": [None, None, 0.03]}),
-        place("z", 0.02, **{"gated fusion": [None, 0.02, 0.02]}),
+        place("z", 0.02, **{"gated fusion": [None, 0.025, 0.02]}),
     )
     mixed, gated = method_summaries(tmp_path)
-    assert mixed.family.method == dial and mixed.ratios[1] == (0.5, 0.5, 0.5, 1)
-    assert gated.upgrades == 3 and gated.ratios[0] is None
-    assert gated.ratios[1] == pytest.approx((0.625, 0.25, 1.0, 2))
-    assert gated.ratios[2] == pytest.approx((0.75, 0.25, 1.0, 3))
-    line = "| gated fusion | 3 | – (0 of 3) | 0.62 [0.25, 1.00] (2 of 3) | 0.75 [0.25, 1.00] |"
-    assert line in summaries_markdown(tmp_path)
+    assert mixed.family.method == DIAL and mixed.levels[1] == Level(0.5, 0.5, 0.5, 1, 1)
+    assert gated.levels[0] == Level(1, 1, 1, 0, 3)
+    assert gated.levels[1] == pytest.approx(Level(1.0, 0.25, 1.25, 2, 3))
+    assert gated.levels[2] == pytest.approx(Level(0.75, 0.25, 1.0, 3, 3))
+    cells = "1.00 [1.00, 1.00]; 0 of 3 | 1.00 [0.25, 1.25]; 2 of 3 | 0.75 [0.25, 1.00]; 3 of 3"
+    assert f"| gated fusion | {cells} |" in summaries_markdown(tmp_path)
+
+
+def test_an_upgrade_whose_old_model_is_as_accurate_as_a_level_is_left_out_there(tmp_path):
+    write(tmp_path, place("x", old=0.797, **{DIAL: [0.02, 0.0, 0.0]}))
+    (mixed,) = method_summaries(tmp_path)
+    assert mixed.levels[0].median == 0.5 and mixed.levels[1:] == (None, None)
+    assert f"| {DIAL} | 0.50; 1 of 1 | – | – |" in summaries_markdown(tmp_path)
+
+
+def test_a_point_stands_beside_what_the_curves_give_at_its_accuracy(tmp_path):
+    def point(accuracy, nfr, mixed):
+        curves = {"mixture of old and new probabilities": mixed}
+        return {"accuracy": accuracy, "nfr": nfr, "curves": curves}
+
+    fused = [point(0.79, 0.02, 0.03), point(0.81, 0.01, None)]
+    write(
+        tmp_path,
+        place("x", points={"gated fusion": fused}),
+        place("y", points={"gated fusion": [point(0.80, 0.03, 0.02)]}),
+    )
+    (found,) = points_beside(tmp_path)
+    assert (found.points, found.ratio) == (3, 0.5) and found.change == pytest.approx(0.0)
+    assert found.curves["mixture of old and new probabilities"] == pytest.approx((0.625, 1, 2))
+    line = "| gated fusion | 3 | +0.00 | 0.50 | 0.62 | 1 of 2 | – | – |"
+    assert line in points_markdown(tmp_path)
 
 
 def test_noise_is_split_into_a_reseed_and_what_the_update_adds(tmp_path):
-    write(tmp_path, place("x", reseed={"churn": 0.08, "nfr": 0.045}), place("piqa"))
+    floors = {"old": {"churn": 0.08, "nfr": 0.045}, "new": {"churn": 0.06, "nfr": 0.03}}
+    write(tmp_path, place("x", reseed=floors), place("piqa"))
     first, second = noise_markdown(tmp_path).splitlines()[2:]
-    assert first == "| x | 10.00 | 8.00 | +2.00 | 4.00 | 4.50 | -0.50 | 3 |"
-    assert second == "| piqa | 10.00 | – | – | 4.00 | – | – | 3, one base |"
+    assert first == "| x | 10.00 | 8.00 | +2.00 | 6.00 | 4.00 | 4.50 | -0.50 | 3.00 | 3 |"
+    assert second == "| piqa | 10.00 | – | – | – | 4.00 | – | – | – | 3, one base |"
 
 
 def test_nothing_kept_nothing_said(tmp_path):
-    assert method_summaries(tmp_path) == [] and len(noise_markdown(tmp_path).splitlines()) == 2
+    assert method_summaries(tmp_path) == points_beside(tmp_path) == []
+    assert len(noise_markdown(tmp_path).splitlines()) == 2

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,26 +13,30 @@ from compatkit.experiments import evidence as room
 from compatkit.experiments.claims import (
     ACCURACY,
     EVIDENCE,
+    GAINS,
     KEPT,
+    MENDED,
+    NEW_ERRORS,
     NFR,
     NFR_MC,
+    RELATIVE,
+    REMAINING,
+    UNCERTAINTY,
     Compared,
     kept_evidence,
 )
 from compatkit.experiments.evidence import (
     Seen,
-    area,
-    auc_of_flips,
     difference_of,
     evidence,
     evidence_gaps,
+    placements,
     places,
-    resampled,
-    unfolded_difference,
+    ratio,
 )
 from compatkit.experiments.kept_answers import Shelf, truth_of
 from compatkit.experiments.verification import verify_evidence
-from compatkit.metrics import FlipCounts, paired_difference
+from compatkit.metrics import FlipCounts, fix_rate
 from compatkit.predictions import Predictions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,13 +67,55 @@ def test_differences_are_paired_and_scaled(shelf):
     kept = shelf.table(NAMES[1])
     seen, new = Seen(kept), kept.rows["new model"].nfr[0]
     gated = kept.rows["gated fusion"].nfr[0]
-    seeds, mean, low, high = difference_of(seen, Compared(NFR, "gated fusion", "new model", 0.5))
-    assert seeds == 3 and mean == pytest.approx(gated - new / 2) and low < mean < high
+    mean, *errors, seeds, examples = difference_of(
+        seen, Compared(NFR, "gated fusion", "new model", 0.5)
+    )
+    assert (seeds, examples) == (3, 655) and mean == pytest.approx(gated - new / 2)
+    assert all(error >= 0 for error in errors) and max(errors) > 0
     accuracy = difference_of(seen, Compared(ACCURACY, "gated fusion", ""))
-    assert accuracy[1:] == pytest.approx(list(kept.rows["gated fusion"].difference))
+    assert accuracy[0] == pytest.approx(kept.rows["gated fusion"].difference[0])
     flips = difference_of(seen, Compared(KEPT, "gated fusion", "positive flips"))
     pfr = kept.rows["gated fusion"].pfr[0] / kept.rows["new model"].pfr[0]
-    assert flips[1] == pytest.approx(gated / new - pfr)
+    assert flips[0] == pytest.approx(gated / new - pfr)
+
+
+def test_quantities_that_are_ratios_have_the_value_of_their_definition(shelf):
+    seen = Seen(shelf.table(NAMES[1]))
+
+    def told(quantity, method, other):
+        return difference_of(seen, Compared(quantity, method, other))[0]
+
+    pairs, fused = seen.pairs("new model"), seen.pairs("gated fusion")
+    relative = np.mean([FlipCounts.between(*pair).relative_nfr for pair in pairs])
+    assert told(RELATIVE, "new model", "100 %") == pytest.approx(relative - 1)
+    counts = [
+        (old.label, old.prediction, new.prediction, treated.prediction)
+        for (old, new), (_, treated) in zip(pairs, fused)
+    ]
+    joined = [np.concatenate(column) for column in zip(*counts)]
+    assert told(MENDED, "gated fusion", "half") == pytest.approx(fix_rate(*joined) - 0.5)
+    row = shelf.table(NAMES[1]).rows["new model"]
+    gain = row.pfr[0] - row.nfr[0]
+    assert told(NEW_ERRORS, "new model", "gain") == pytest.approx(row.nfr[0] - gain)
+
+
+def test_what_ensembles_leave_is_compared_group_by_group():
+    right = {
+        "single models": [[0, 0, 1, 1], [0, 1, 0, 1]] * 2,
+        "ensembles of 2": [[0, 1, 1, 1]] * 2,
+    }
+    flips = {
+        "single models": [[1, 0, 0, 0], [0, 0, 1, 0]] * 2,
+        "ensembles of 2": [[1, 0, 0, 0]] * 2,
+    }
+    given = {ACCURACY: right, NFR: flips}
+
+    def values(method, kind):
+        return np.array(given[kind][method], dtype=float)
+
+    seen = SimpleNamespace(values=values)
+    found = difference_of(seen, Compared(REMAINING, "ensembles of 2", "remaining errors"))
+    assert found[0] == pytest.approx(1.0 - 0.5) and found[4:] == [2, 4]
 
 
 def test_a_place_holds_all_tables_of_an_upgrade_and_overwrites_nothing(shelf):
@@ -88,6 +135,22 @@ def test_the_kept_evidence_comes_out_again_and_a_changed_number_is_found(shelf, 
     assert verify_evidence(shelf, names, tmp_path).word == "differs"
 
 
+def test_words_that_nothing_computes_cannot_be_edited_unseen(shelf, tmp_path):
+    kept = kept_evidence(ROOT / "results")
+    (tmp_path / EVIDENCE).write_text(json.dumps(kept))
+    name, other = "gated_fusion-pydoc-mini-a-main-out_of_fold", Shelf(ROOT / "results")
+    other._truths, table = shelf._truths, shelf.tables[name]
+    assert verify_evidence(other, [name], tmp_path).word == "same"
+    for changed in (
+        replace(table, notes=(*table.notes[:-1], table.notes[-1] + " indeed")),
+        replace(table, command=table.command + " -p seeds 5"),
+        replace(table, title=table.title + "!"),
+    ):
+        other.tables[name] = changed
+        found = verify_evidence(other, [name], tmp_path)
+        assert found.word == "differs" and "content" in found.detail
+
+
 def test_a_place_is_left_out_where_not_all_its_tables_are_asked_for(shelf):
     assert evidence(shelf, NAMES[:1])["places"] == []
 
@@ -104,26 +167,36 @@ def test_gaps_name_what_is_missing_added_or_another():
     )
 
 
-def test_an_area_is_how_often_a_flip_ranks_above():
+def test_placements_average_to_how_often_one_group_ranks_above_the_other():
     generator = np.random.default_rng(0)
-    place = generator.integers(0, 9, 60)
-    flips, others = generator.integers(0, 3, (2, 60))
-    above = (place[:, None] > place) + 0.5 * (place[:, None] == place)
-    expected = (flips @ above @ others) / (flips.sum() * others.sum())
-    assert area(flips, others, place) == pytest.approx(expected)
+    value, kind = generator.integers(0, 9, 60), generator.integers(0, 3, 60)
+    first, second = kind == 0, kind == 1
+    above = (value[:, None] > value) + 0.5 * (value[:, None] == value)
+    expected = above[first][:, second].mean()
+    assert placements(first, second, value).mean() == pytest.approx(expected)
 
 
-def test_a_share_drawn_again_has_the_interval_of_its_paired_difference():
+def test_a_ratio_varies_as_its_bootstrap_says():
     generator = np.random.default_rng(0)
-    right = generator.random((3, 300)) < 0.2
+    bottom = generator.random(3000) < 0.3
+    top = (generator.random(3000) < 0.5).astype(float)
+    found, drawn = ratio(top, bottom), []
+    assert found.mean() == pytest.approx(top[bottom].mean())
+    for _ in range(800):
+        again = generator.integers(0, 3000, 3000)
+        drawn.append(top[again][bottom[again]].mean())
+    assert found.std() / 3000**0.5 == pytest.approx(np.std(drawn), rel=0.1)
+    with pytest.raises(ZeroDivisionError, match="no example counts"):
+        ratio(top, np.zeros(3000, bool))
 
-    def share(of_seeds, of_examples):
-        return of_seeds @ right @ of_examples / (of_seeds.sum() * of_examples.sum())
 
-    found = resampled(share, 3, 300)
-    known = paired_difference(right.astype(float), np.zeros_like(right, dtype=float))
-    assert found.mean == pytest.approx(known.mean)
-    assert found[1:] == pytest.approx(known[1:], abs=0.006)
+def test_sizes_of_changes_are_means_of_what_changed():
+    old, new = np.array([0.5, 0.5, 0.2, 0.4]), np.array([0.7, 0.4, 0.6, 0.4])
+    kept = SimpleNamespace(by="rouge1", known=None, notebook="muscle")
+    seen = Seen(kept)
+    seen._pairs = {"it": [(SimpleNamespace(score=old), SimpleNamespace(score=new))]}
+    assert seen.values("it", GAINS).mean() == pytest.approx((0.2 + 0.4) / 2)
+    assert seen.values("it", NFR).tolist() == [[0, 1, 0, 0]]
 
 
 def test_flips_that_rank_no_higher_than_others_have_half_the_area(monkeypatch):
@@ -131,11 +204,12 @@ def test_flips_that_rank_no_higher_than_others_have_half_the_area(monkeypatch):
     old = Predictions(np.arange(400).astype(str), label, label)
     new = old.replace(prediction=(np.arange(400) % 4 == 0).astype(int))
     seen = SimpleNamespace(kept=None, pairs=lambda method: [(old, new)] * 3)
+    asked = Compared(UNCERTAINTY, "new model", "other examples")
     monkeypatch.setattr(room, "uncertain", lambda kept, order: np.arange(400) // 4 / 100)
-    even = auc_of_flips(seen, "other examples")
-    assert even.mean == 0 and even.low < 0 < even.high
+    mean, *errors, seeds, _ = difference_of(seen, asked)
+    assert abs(mean) < 1e-12 and seeds == 3 and max(errors) > 0
     monkeypatch.setattr(room, "uncertain", lambda kept, order: np.arange(400) % 4 == 0)
-    assert auc_of_flips(seen, "other examples").mean == 0.5
+    assert difference_of(seen, asked)[0] == 0.5
 
 
 def test_the_gap_between_two_trainings_is_that_of_their_relative_nfr(monkeypatch):
@@ -157,5 +231,9 @@ def test_the_gap_between_two_trainings_is_that_of_their_relative_nfr(monkeypatch
     seen = SimpleNamespace(kept=SimpleNamespace(olds=[old] * 3, of=of))
     sides = (old.predictions("test"), plain.predictions("test"))
     expected = FlipCounts.between(*sides).relative_nfr
-    assert unfolded_difference(seen, "the last epoch").mean == pytest.approx(0 - expected)
-    assert unfolded_difference(seen, "the first epoch").mean == 0
+
+    def told(when):
+        return difference_of(seen, Compared(RELATIVE, "new model", when))[0]
+
+    assert told("the last epoch") == pytest.approx(0 - expected)
+    assert told("the first epoch") == 0

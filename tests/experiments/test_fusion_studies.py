@@ -68,8 +68,8 @@ def test_each_seed_has_its_pair_and_votes_have_further_members(fused):
 def test_what_is_counted_is_what_was_planned(fusion, fused, capsys):
     fusion.plan("a")
     told = capsys.readouterr().out.splitlines()[1]
-    assert told == "upgrade a: 2 old, 3 new, 3 distilled, 3 last epochs of gated fusion"
-    assert len(fusion.study.runs) == 2 + 3 + 3 + 3
+    assert told == "upgrade a: 2 old, 3 new, 4 distilled, 4 last epochs of gated fusion"
+    assert len(fusion.study.runs) == 2 + 3 + 4 + 4
 
 
 def test_gates_are_published_with_logits_and_what_they_answer_alone(fusion, fused):

@@ -45,6 +45,15 @@ def fused_again(upgrade, setting=SETTING, **changes):
     return fuse_once(upgrade["task"], tiny.RECIPE, 1000, setting, **given)
 
 
+def test_one_of_many_settings_keeps_no_weights_and_answers_the_same(upgrade):
+    bare = fused_again(upgrade, keep_weights=False)
+    assert not (bare.folder / "model.safetensors").exists() and bare.id != upgrade["run"].id
+    assert (upgrade["run"].folder / "model.safetensors").exists()
+    for split in ("selection", "test"):
+        pair = (run.predictions(split).logits for run in (bare, upgrade["run"]))
+        assert np.array_equal(*pair)
+
+
 def test_the_kept_answers_are_the_mixture(upgrade):
     run, old = upgrade["run"], upgrade["old"]
     for split in ("selection", "test"):

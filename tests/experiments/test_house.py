@@ -127,11 +127,27 @@ def test_purposes_come_from_docstrings_and_claims(small):
     assert house.purpose("metrics", small) == "Counts."
 
 
-def test_the_map_names_every_room_once_from_left_to_right():
+def test_the_map_goes_from_left_to_right_and_counts_the_rooms_of_a_large_wing():
     lines = list(house.map_lines(ROOT))
-    for name in house.rooms(ROOT):
-        assert sum(f"(nbs/{name}.ipynb)" in line for line in lines) == 1
     places = [place for line in lines for place in re.findall(r"`(\w+)`", line.split(" | ")[0])]
     assert places == [place for place in chain(*house.CHAIN) if place in places]
     assert lines[-1].startswith("| guides ") and "(nbs/index.ipynb)" in lines[-1]
     assert all(line.count(" | ") == 2 and " |  | " not in line for line in lines[2:])
+    (language,) = [line for line in lines if line.startswith("| `language` ")]
+    assert "[tasks](nbs/language/tasks.ipynb)" in language
+    (compare,) = [line for line in lines if line.startswith("| `compare` ")]
+    many = len(house.places(ROOT)["compare"])
+    assert many > house.SHOWN and f"| {many} rooms: [" in compare and "joins.ipynb" not in compare
+
+
+def test_the_list_of_rooms_has_each_once_with_its_claim():
+    lines = list(house.room_lines(ROOT))
+    for name, room in house.rooms(ROOT).items():
+        (row,) = [line for line in lines if f"(nbs/{name}.ipynb)" in line]
+        assert room.claim in row
+
+
+def test_rooms_of_a_wing_stand_after_what_they_build_on(small):
+    a, b, c = (house.Room(f"compare/{name}", name, "", None, False) for name in "abc")
+    used = {"compare/a": {"compare/c", "metrics"}, "compare/b": set(), "compare/c": set()}
+    assert house.in_order([a, b, c], used) == [b, c, a]

@@ -2,6 +2,7 @@
 and what is said first.
 """
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,6 +29,7 @@ from compatkit.experiments.language_study import (
     notes,
     percent,
     plan,
+    rehearsal_of,
     result_table,
     scale_and_upgrades,
     with_choice,
@@ -66,6 +68,30 @@ def no_models(monkeypatch):
         lambda *names: next((lacking[name] for name in names if name in lacking), ""),
     )
     return lacking
+
+
+PHI = dict(hidden_size=2048, intermediate_size=8192, num_hidden_layers=24, num_attention_heads=32)
+
+
+def test_at_paper_scale_the_rehearsed_line_comes_first_and_a_full_disk_stops(tmp_path, monkeypatch):
+    config = {"model_type": "phi", "vocab_size": 51200} | PHI
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr(language_study, "model_folder", lambda name: tmp_path)
+    task, upgrades = stories(), {"c": ("microsoft/phi-1", "microsoft/phi-1_5")}
+    where = asked(task="piqa", scale="paper"), "paper", "asked for", task, task, "choice"
+    study = LanguageStudy(*where, adapter_recipe("paper"), upgrades)
+    line = rehearsal_of(study, 2)
+    assert [one.number for one in line.trainings] == [3, 3, 6]
+    assert all(one.batch == 32 and one.step.batch == 4 for one in line.trainings), "accumulated"
+    assert 2.8 * 2**30 < line.peak < 80 * 2**30  # at least the base's weights in half precision
+    assert f"peak {line.peak / 2**30:.1f} GiB" in plan(study)
+    trial = LanguageStudy(
+        asked(task="piqa", scale="paper", max_steps=2), *where[1:], study.recipe, upgrades
+    )
+    assert "GiB" not in plan(trial)
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=10))
+    with pytest.raises(OSError, match="muscle:main piqa leaves .* COMPATKIT_HOME"):
+        plan(study)
 
 
 def all_of(letters, lacking):
@@ -306,9 +332,9 @@ def at(accuracy, nfr):
 
 
 def test_selection_prefers_the_lowest_nfr_on_a_par():
-    marked = with_choice([at(0.80, 0.05), at(0.80, 0.03), at(0.5, 0.01)], at(0.80, 0.1), 400)
+    marked = with_choice([at(0.80, 0.05), at(0.80, 0.03), at(0.79, 0.01)], at(0.80, 0.1))
     assert [row.setting for row in marked] == ["c", "c; chosen on selection", "c"]
-    unable = with_choice([at(0.5, 0.01), at(0.4, 0.02)], at(0.80, 0.1), 400)
+    unable = with_choice([at(0.5, 0.01), at(0.4, 0.02)], at(0.80, 0.1))
     assert {row.setting for row in unable} == {"c; none was on a par"}
 
 

@@ -11,6 +11,7 @@ from own_files import SPLITS, folder, old_answers, task  # noqa: F401 (fixtures)
 from compatkit.experiments.own_case import (
     Case,
     Cost,
+    Retiring,
     Trainings,
     answers_run,
     check_classes,
@@ -18,7 +19,9 @@ from compatkit.experiments.own_case import (
     given_answers,
     longest,
     model_run,
+    read_traffic,
     recommend,
+    seen_before,
     try_interpolation,
     value,
     value_error,
@@ -260,3 +263,77 @@ def test_settings_come_from_the_registry_and_are_counted(task, folder, tmp_path)
     assert weights == [0.1, 1.0]
     assert [setting.weight for setting in trainings.grid("dynamic distillation")] == [1.0, 10.0]
     assert trainings.total() == 3 + (2 + 3) + (2 + 3) + (2 + 3)
+
+
+# unlabelled traffic
+# --------------------------------------------------------------------------------------------------
+
+
+def log_file(place, task, count=40, words=None):
+    """A csv of unlabelled inputs, and old answers that hold them too."""
+    texts = words or [f"babi deda zzz {number}" for number in range(count)]
+    ids = [f"00{number}" for number in range(len(texts))]
+    field = task.text_fields[0]
+    lines = [f"id,{field}", *(f"{one},{text}" for one, text in zip(ids, texts))]
+    (place / "log.csv").write_text("\n".join(lines) + "\n")
+    old = old_answers(task)
+    values = np.random.default_rng(1).normal(size=(len(ids), len(task.classes)))
+    both = np.concatenate([old.logits, values])
+    return place / "log.csv", Predictions([*old.id, *ids], logits=both, classes=task.classes)
+
+
+def test_traffic_is_read_with_its_old_answers(task, folder, tmp_path):
+    path, old = log_file(tmp_path, task)
+    case = Case(task, given_answers(task, old), folder, home=tmp_path)
+    traffic, told = read_traffic(path, case, old)
+    assert traffic.rows["id"][0] == "000" and told.id.tolist() == traffic.rows["id"][:]
+    assert set(traffic.rows["label"]) == {-100}
+    names = Predictions(old.id, prediction=[task.classes[one] for one in old.logits.argmax(1)])
+    assert read_traffic(path, case, names)[1].logits is None
+
+
+def test_traffic_that_does_not_fit_is_named(task, folder, tmp_path):
+    path, old = log_file(tmp_path, task)
+    case = Case(task, given_answers(task, old), folder, home=tmp_path)
+    with pytest.raises(ValueError, match="have no old answer.*'000'"):
+        read_traffic(path, case, old_answers(task))
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        read_traffic(tmp_path / "nowhere.csv", case, old)
+    judged = task.test[task.text_fields[0]][:2]
+    path, old = log_file(tmp_path, task, words=["something else", judged[0].upper()])
+    with pytest.raises(ValueError, match="1 of 2 texts of the traffic.*'001'"):
+        read_traffic(path, case, old)
+    path.write_text("id,words\n1,two\n")
+    with pytest.raises(ValueError, match="lacks the columns"):
+        read_traffic(path, case, old)
+    path.write_text(f"id,{task.text_fields[0]}\n")
+    with pytest.raises(ValueError, match="empty"):
+        read_traffic(path, case, old)
+
+
+@pytest.mark.parametrize("logits", [True, False])
+def test_traffic_adds_a_head_a_student_and_its_control(task, folder, tmp_path, logits, monkeypatch):
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path))
+    path, old = log_file(tmp_path, task)
+    if not logits:
+        old = Predictions(old.id, prediction=[task.classes[one] for one in old.logits.argmax(1)])
+    case = Case(task, given_answers(task, old), folder)
+    recipe = Recipe("encoder", "new", str(folder), max_length=8, epochs=1, max_steps=2)
+    retiring = Retiring(case, recipe, *read_traffic(path, case, old), 1)
+    retiring.add_rows()
+    names = ["rule with the head", "self-training", "student of the rule"]
+    assert [row.method for row in case.rows][2:] == names
+    assert all(case.costs[name].models == 1 and not case.costs[name].needs for name in names)
+    assert retiring.total() == 2
+
+
+def test_a_new_model_as_good_on_selection_as_on_training_examples_is_asked_about():
+    def answers(right, count):
+        label = np.zeros(count, dtype=int)
+        return Predictions(
+            [str(row) for row in range(count)], label, (np.arange(count) >= right).astype(int)
+        )
+
+    assert seen_before(answers(990, 1000), answers(160, 200)) == ""
+    warning = seen_before(answers(990, 1000), answers(197, 200))
+    assert "98.5%" in warning and "99.0%" in warning and "may have seen selection" in warning

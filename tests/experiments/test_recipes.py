@@ -10,7 +10,6 @@ import tiny
 from compatkit.experiments import recipes
 from compatkit.experiments.recipes import (
     MINI,
-    PAPER,
     Experiment,
     Recipe,
     at_scale,
@@ -230,7 +229,8 @@ def test_of_images_only_named_tasks_have_a_paper_scale(monkeypatch):
         begin_with_images(parameters(task=name), {"imagenet": ("a/resnet",)})
     assert asked["imagenet"] == (("a/resnet",), ("smoke", "mini", "paper"))
     assert asked["cifar10"] == ((), ("smoke", "mini"))
-    assert asked["mrpc"] == (tuple(PAPER), ("smoke", "mini", "paper"))
+    # of texts the models of upgrade (a), and another upgrade's cannot be missing
+    assert asked["mrpc"] == (recipes.upgrade_models("a"), ("smoke", "mini", "paper"))
 
 
 def test_two_sizes_are_encoders_only_for_texts_beyond_smoke(monkeypatch):

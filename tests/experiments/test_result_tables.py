@@ -868,6 +868,15 @@ def test_muscle_names_one_model_alike_and_its_claims_are_those_of_its_rows():
     assert less_accurate == more_flips | {("4", "phi 1 to phi 1.5", "gsm8k")}
 
 
+def test_a_latex_tabular_has_a_line_a_row_and_no_bare_signs():
+    text = ResultTable("50 % of a_b", (Row("new & old"), Row("50 %"))).to_latex()
+    lines = text.splitlines()
+    assert lines[0] == r"% 50 \% of a\_b" and lines[-1] == r"\end{tabular}"
+    body = [line for line in lines if line.endswith(r" \\")]
+    assert len(body) == 3 and len({line.count(" & ") for line in body}) == 1
+    assert body[1].startswith(r"new \& old & ") and body[2].startswith(r"50 \% & ")
+
+
 def test_a_csv_holds_the_numbers_unrounded_and_no_formula():
     rows = [
         Row(

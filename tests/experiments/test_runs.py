@@ -240,6 +240,102 @@ def test_an_interruption_by_hand_is_no_failure(tmp_path):
     assert runs.failed_runs(tmp_path) == [] and not list((tmp_path / "unfinished").iterdir())
 
 
+# --- several processes, one table ----------------------------------------------------------------
+
+TABLE = """
+import os, sys, time
+from pathlib import Path
+from compatkit.experiments.runs import finish_shared_runs, run_once
+
+home, word, slow = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+
+def part(name, seconds, *parents):
+    def compute(folder):
+        with open(home / "begun.txt", "a") as file:
+            file.write(f"{name} {word}\\n")
+        time.sleep(seconds)
+        return {"value": 1 + sum(parent.results["value"] for parent in parents)}
+
+    return run_once({"kind": "part", "name": name, "parents": [one.id for one in parents]},
+                    compute, home)
+
+olds = [part(f"old {seed}", slow if seed == 0 else 0.3) for seed in range(3)]
+news = [part(f"new {seed}", 0.3, old) for seed, old in enumerate(olds)]
+unread = part("unread", 0.1)
+print(sum(run.results["value"] for run in news))
+finish_shared_runs()
+"""
+
+
+def worker(home, word, slow=0.3):
+    """A process that makes the table, beside others."""
+    home.mkdir(exist_ok=True)
+    command = [sys.executable, "-c", TABLE, str(home), word, str(slow)]
+    given = os.environ | {"COMPATKIT_SHARED": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        command, env=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def begun(home):
+    """Who computed what: (name of the run, word of the process), in order."""
+    file = home / "begun.txt"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [tuple(line.rsplit(" ", 1)) for line in lines]
+
+
+def test_two_processes_share_the_runs_of_one_table(tmp_path):
+    home = tmp_path / "runs"
+    both = [worker(home, word) for word in ("first", "second")]
+    told = [one.communicate(timeout=120) for one in both]
+    assert [one.returncode for one in both] == [0, 0], told
+    assert {text.splitlines()[-1] for text, _ in told} == {"6"}, "both see the whole table"
+    found = begun(home)
+    assert sorted(name for name, _ in found) == sorted(
+        [f"{side} {seed}" for side in ("old", "new") for seed in range(3)] + ["unread"]
+    )
+    assert {word for _, word in found} == {"first", "second"}
+    assert len(runs.find(home)) == 7 and not list((home / "unfinished").iterdir())
+
+
+def test_what_a_killed_process_was_computing_is_taken_over(tmp_path):
+    home = tmp_path / "runs"
+    doomed = worker(home, "doomed", slow=600)
+    while ("old 0", "doomed") not in begun(home):
+        assert doomed.poll() is None, doomed.communicate()
+        time.sleep(0.02)
+    other = worker(home, "other")
+    while ("unread", "other") not in begun(home):  # everything but old 0 and what stands on it
+        assert other.poll() is None, other.communicate()
+        time.sleep(0.02)
+    assert ("new 0", "other") not in begun(home) and ("new 2", "other") in begun(home)
+    doomed.kill()
+    text, error = other.communicate(timeout=120)
+    assert other.returncode == 0 and text.splitlines()[-1] == "6", error
+    assert begun(home)[-2:] == [("old 0", "other"), ("new 0", "other")]
+    doomed.communicate()
+
+
+def test_an_awaited_run_has_its_name_before_it_is_there(tmp_path, monkeypatch):
+    monkeypatch.setenv(runs.SHARED, "1")
+    about = {"kind": "part", "name": "slow"}
+    taken = []
+
+    def compute(folder):
+        return taken.append(folder) or {"value": 7}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.AwaitedRun, "attempt", lambda run: False)  # another process is at it
+        run = runs.run_once(about, compute, home=tmp_path)
+    assert isinstance(run, runs.AwaitedRun) and not taken and not run.recalled
+    assert run.id == runs.run_id(about) and run.configuration == about and len(run.code) == 64
+    child = runs.run_once({"kind": "child", "parents": [run.id]}, never, tmp_path)
+    assert isinstance(child, runs.AwaitedRun) and not child.ready()
+    assert run.results == {"value": 7} and run.splits == [] and len(taken) == 1
+    assert child.ready() and runs.run_once(about, never, home=tmp_path).results == {"value": 7}
+    runs._AWAITED.clear()
+
+
 def test_a_run_inside_a_run(tmp_path):
     def outer(folder):
         return {"inner": runs.run_once({"part": 1}, lambda inside: {"x": 1}, home=tmp_path).id}

@@ -1,16 +1,19 @@
 """Making tables: side by side, through failures and kills, on a cluster; and taking them away."""
 
+import io
 import json
 import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from compatkit import cli as command
 from compatkit.experiments import tables
 from compatkit.experiments.catalogue import jobs
 from compatkit.experiments.result_tables import ResultTable, Row, keep_table
@@ -113,6 +116,9 @@ def test_workers_share_cores_and_gpus(monkeypatch):
     assert machines_share() == (8, 1, []) and machines_share(2) == (2, 4, [])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     assert machines_share() == (2, 4, ["2", "5"])
+    assert machines_share(gpus=1) == (1, 8, ["2"])
+    with pytest.raises(ValueError, match="3 GPUs are asked for and this machine shows 2.*VISIBLE"):
+        machines_share(gpus=3)
 
 
 def pretended(log, seconds=0.02):
@@ -140,17 +146,47 @@ def test_every_job_runs_once_and_gpus_are_never_shared(monkeypatch):
     assert sum(what == "begin" for what, *_ in log) == len(wanted)
 
 
-def test_jobs_that_share_runs_wait_for_each_other_only_when_nothing_else_is_left(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    log = []
-    list(
-        run_jobs(
-            jobs(["gated_fusion:1", "gated_fusion:2", "bcwi:cost", "bcwi:soup"], "smoke"),
-            workers=2,
-            work=pretended(log),
-        )
-    )
-    assert {job.entry.notebook for what, job, _ in log[:2]} == {"gated_fusion", "bcwi"}
+def test_a_worker_without_a_job_helps_until_the_job_is_made(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    log, helped = [], []
+
+    def help_(job, folder, threads, environment, over):
+        helped.append((job, environment["CUDA_VISIBLE_DEVICES"]))
+        while not over():
+            time.sleep(0.01)
+
+    wanted = jobs(["bcwi:cost", "bcwi:soup"], "smoke")
+    outcomes = list(run_jobs(wanted, work=pretended(log, 0.3), helper=help_))
+    assert {one.job for one in outcomes} == set(wanted)
+    assert sum(what == "begin" for what, *_ in log) == 2 and helped[0] == (wanted[0], "2")
+
+
+PARTS = """
+import os, time
+from compatkit.experiments.runs import run_once
+
+def part(number):
+    def compute(folder):
+        time.sleep(0.5)
+        with open("parts.txt", "a") as file:
+            file.write(f"{number} {os.getpid()}\\n")
+        return {"value": number}
+
+    return run_once({"kind": "part", "number": number}, compute)
+
+runs = [part(number) for number in range(16)]
+print(sum(run.results["value"] for run in runs))
+"""
+
+
+def test_two_workers_share_the_runs_of_one_table(project):
+    tables.source(PARTS)
+    (outcome,) = run_jobs([one_job()], workers=2, helper=tables.help_job)
+    assert "120" in (outcome.run.folder / "notebook.ipynb").read_text()
+    lines = [line.split() for line in (project / "parts.txt").read_text().splitlines()]
+    assert sorted(int(number) for number, _ in lines) == list(range(16)), "each was computed once"
+    assert len({process for _, process in lines}) == 2
+    assert not [path for path in project.rglob("*.ipynb") if "bcwi" in path.name][1:]
 
 
 def test_two_commands_at_once_make_a_job_once(project):
@@ -158,7 +194,7 @@ def test_two_commands_at_once_make_a_job_once(project):
         'import pathlib, os, time\ntime.sleep(1)\nwith open("count.txt", "a") as file:\n    '
         'file.write("x")'
     )
-    command = [
+    line = [
         sys.executable,
         "-m",
         "compatkit.cli",
@@ -169,7 +205,7 @@ def test_two_commands_at_once_make_a_job_once(project):
         "smoke",
     ]
     both = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(2)
     ]
     told = [one.communicate(timeout=120)[0] for one in both]
@@ -183,7 +219,7 @@ def test_an_interrupt_stops_the_jobs_and_a_later_call_makes_them(project):
         'import time, pathlib\npathlib.Path("begun.txt").touch()\ntime.sleep(60 if not '
         'pathlib.Path("quick.txt").exists() else 0)'
     )
-    command = [
+    line = [
         sys.executable,
         "-m",
         "compatkit.cli",
@@ -194,7 +230,7 @@ def test_an_interrupt_stops_the_jobs_and_a_later_call_makes_them(project):
         "smoke",
     ]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
 
     def begun():
@@ -207,17 +243,16 @@ def test_an_interrupt_stops_the_jobs_and_a_later_call_makes_them(project):
     assert process.wait(timeout=30) == 130
     assert find(kind="table") == [] and failed_runs() == []
     begun()[0].with_name("quick.txt").touch()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "1 made, 0 failed" in done.stdout, done.stdout + done.stderr
 
 
 def cli(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "compatkit.cli", "tables", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    """The command within this process, which saves the start of one; what it would have given."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as left:
+        command.main(["tables", *arguments])
+    return subprocess.CompletedProcess(arguments, left.value.code, out.getvalue(), err.getvalue())
 
 
 def test_commands_are_lines_that_make_the_job(project):
@@ -255,6 +290,8 @@ def test_a_failed_job_is_told_and_status_1(project):
         ),
         (["--run", "bcwi:cost", "--scale", "smoke", "--ray", "somewhere"], "give host:port"),
         (["--verify", "--only", "nothing"], "has no table nothing"),
+        (["--run", "bcwi:cost", "--scale", "smoke", "--gpus", "9"], "9 GPUs are asked for"),
+        (["--run", "bcwi:cost", "--scale", "smoke", "--gpus", "0.5"], "a whole GPU"),
     ],
 )
 def test_bad_input_is_status_2_with_a_sentence(project, arguments, words):
@@ -281,7 +318,7 @@ def test_a_full_disk_fails_the_job_and_leaves_nothing_half_made(project):
     def limit():
         return resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
 
-    command = [
+    line = [
         sys.executable,
         "-m",
         "compatkit.cli",
@@ -291,7 +328,7 @@ def test_a_full_disk_fails_the_job_and_leaves_nothing_half_made(project):
         "--scale",
         "smoke",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=limit)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, preexec_fn=limit)
     assert done.returncode == 1 and "failed" in done.stdout
     assert find(kind="table") == [] and not any((project / "runs" / "unfinished").iterdir())
 

@@ -169,6 +169,45 @@ def test_a_killed_training_loses_itself_and_no_other(tmp_path):
     )
 
 
+@pytest.mark.parametrize("kind", ("texts", "images in steps"))
+def test_a_killed_run_goes_on_from_its_last_epoch(tmp_path, monkeypatch, kind):
+    from compatkit.training import loop
+
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    given = (tiny.task(), replace(tiny.RECIPE, epochs=4))
+    if kind != "texts":
+        steps = {"optimizer": "sgd", "schedule": "step", "step_epochs": 2, "mirrored": True}
+        given = (tiny.image_task(), replace(tiny.IMAGE_RECIPE, epochs=4, padding=1, **steps))
+    options = {"splits": ("selection",), "keep_epochs": (1, 4)}
+    whole = train_once(*given, 0, Counted(tmp_path / "one"), home=tmp_path / "whole", **options)
+
+    def begin(at_step):
+        """A training that stops at a step, counted from 0; -1: never."""
+
+        class Stops(Counted):
+            def configuration(self):
+                return {"name": "Counted", "marker": "counted"}
+
+            def forward(self, model, inputs, old_logits, step):
+                if step == at_step:
+                    raise KeyboardInterrupt
+                return super().forward(model, inputs, old_logits, step)
+
+        return train_once(*given, 0, Stops(tmp_path / "two"), home=tmp_path / "parts", **options)
+
+    for stop in (6, 14):  # in the second epoch, then in the last one
+        with pytest.raises(KeyboardInterrupt):
+            begin(stop)
+        assert len(list((tmp_path / "parts" / "checkpoints").iterdir())) == 1
+    run = begin(-1)
+    assert run.results["went_on_at_step"] == 12 and "went_on_at_step" not in whole.results
+    files = [path.name for path in whole.folder.glob("*") if path.name != "record.json"]
+    assert {"epoch-1.safetensors", "epoch-4.safetensors"} < set(files)
+    for name in files:
+        assert (run.folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
+    assert not list((tmp_path / "parts" / "checkpoints").iterdir())
+
+
 def ask_for_a_run(home, file, ready, answers):
     ready.wait()
     run = counted_run(home, file, seed=2, wait=0.5)
@@ -718,8 +757,8 @@ def test_a_broken_image_stops_a_training_by_its_name(tmp_path):
         train_once(task, tiny.IMAGE_RECIPE, 0, home=tmp_path)
 
 
-def test_large_folders_stay_files_and_train_the_same(tmp_path, monkeypatch):
-    """Decoded by workers or held in memory: the same bits."""
+def test_large_folders_are_stored_once_and_train_the_same(tmp_path, monkeypatch):
+    """Read from a store by workers or held in memory: the same bits."""
     for split, part in (("train", tiny.image_task().train), ("val", tiny.image_task().test)):
         for number, (file, label) in enumerate(zip(image_files(part, "image"), part["label"])):
             place = tmp_path / "mine" / split / tiny.CLASSES[label]
@@ -727,18 +766,33 @@ def test_large_folders_stay_files_and_train_the_same(tmp_path, monkeypatch):
             (place / f"{number}.pgm").write_bytes(file)
     from compatkit.experiments import trainings
 
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path / "home"))
     recipe, logits = replace(tiny.IMAGE_RECIPE, side=8, crop=6, mirrored=True), []
     read = trainings.read_images
     for memory in (1 << 30, 0):
         monkeypatch.setattr(
             trainings,
             "read_images",
-            lambda *given, memory=memory: read(*given, memory=memory),
+            lambda *given, memory=memory, **more: read(*given, memory=memory, **more),
         )
         monkeypatch.setattr(trainings, "_ENCODED", {})
         run = train_once(load_task(tmp_path / "mine"), recipe, 0, home=tmp_path / str(memory))
         logits.append(run.predictions("test").logits)
     assert np.array_equal(*logits)
+    stores = [path for path in (tmp_path / "home" / "images").iterdir() if path.is_dir()]
+    assert len(stores) == 3, "one for training, one for selection, one for test"
+
+
+def test_random_parts_of_whole_pictures_are_trained_on(tmp_path, monkeypatch):
+    from compatkit.experiments import trainings
+
+    monkeypatch.setattr(trainings, "_ENCODED", {})
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path))
+    recipe = replace(tiny.IMAGE_RECIPE, side=10, crop=8, smallest_part=0.5, epochs=1)
+    assert recipe.identity()["smallest_part"] == 0.5
+    assert "smallest_part" not in tiny.IMAGE_RECIPE.identity()
+    run = train_once(tiny.image_task(), recipe, 0, home=tmp_path)
+    assert len(run.predictions("test")) == 24 and list((tmp_path / "images").glob("*-whole"))
 
 
 def test_a_pretrained_model_of_images_is_prepared_as_it_was(tmp_path):

@@ -1,10 +1,13 @@
 """Rows, floors, curves and the rule of choice, on runs whose predictions are made up."""
 
 import math
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from compatkit.experiments import upgrades
 from compatkit.experiments.recipes import Recipe
 from compatkit.experiments.runs import run_once
 from compatkit.experiments.upgrades import (
@@ -15,6 +18,7 @@ from compatkit.experiments.upgrades import (
     reseed_floor,
     search,
     some,
+    trainings_of_search,
 )
 from compatkit.predictions import Predictions
 
@@ -53,6 +57,32 @@ def upgrade(tmp_path_factory):
 def flips(old, new):
     new = new.select(old.id)
     return float((old.correct & ~new.correct).mean())
+
+
+class Halved(NamedTuple):
+    """A run whose selection and test are two halves of one validation set."""
+
+    run: object
+
+    @property
+    def id(self):
+        return self.run.id
+
+    def predictions(self, split):
+        answers = self.run.predictions(split)
+        return answers.replace(id=np.array([f"{split} {name}" for name in answers.id]))
+
+
+def test_what_the_paper_reports_may_be_the_whole_validation_set(upgrade):
+    olds, news = ([Halved(run) for run in runs] for runs in (upgrade.olds, upgrade.news))
+    halves = replace(upgrade, olds=tuple(olds), news=tuple(news))
+    whole = replace(halves, whole=True)
+    for half, row in zip(halves.old_and_new(), whole.old_and_new()):
+        assert (row.accuracy, row.nfr) == (half.accuracy, half.nfr), "the report is on test alone"
+        for name, value in row.selection.items():
+            # both halves have 300 examples
+            both = (half.selection[name][0] + getattr(half, name)[0]) / 2
+            assert value[0] == pytest.approx(both)
 
 
 def test_rows_agree_with_counting_by_hand(upgrade):
@@ -138,17 +168,40 @@ def test_the_search_takes_the_lowest_nfr_on_a_par_and_runs_it_with_all_seeds(tmp
         return upgrade.news[seed if setting == "same" else 3 + seed]
 
     found = search(["same", "other", "copy"], train, upgrade.olds, upgrade.paired)
-    reference = upgrade.news[0].predictions("selection").correct.mean()
-    able = [
-        line
-        for line in found.tried
-        if line[1] >= reference - math.sqrt(reference * (1 - reference) / 300)
-    ]
+    reference = np.mean([run.predictions("selection").correct.mean() for run in upgrade.paired])
+    able = [line for line in found.tried if line[1] >= reference]
     assert "copy" not in [line[0] for line in able], "the old model pays for its zero flips"
     assert found.setting == min(able, key=lambda line: line[2])[0] and found.on_par
-    assert asked[:3] == [("same", 0), ("other", 0), ("copy", 0)] and asked[3:] == [
-        (found.setting, seed) for seed in range(3)
-    ]
+    assert asked == [(setting, seed) for setting in ("same", "other", "copy") for seed in range(3)]
+    assert len(found.runs) == 3 and trainings_of_search(3, 3) == 9
+
+
+def test_a_setting_that_wins_on_one_seed_alone_is_not_chosen(upgrade):
+    """Seed by seed the reward of a lucky one would be a setting that loses on all the others."""
+
+    def train(setting, seed):
+        lucky = setting == "lucky" and seed == 0
+        return upgrade.olds[seed] if setting == "lucky" and not lucky else upgrade.news[seed]
+
+    found = search(["lucky", "steady"], train, upgrade.olds, upgrade.paired)
+    assert found.setting == "steady"
+    accuracies = [run.predictions("selection").correct.mean() for run in upgrade.olds[1:]]
+    first = upgrade.news[0].predictions("selection").correct.mean()
+    assert found.tried[0][1] == pytest.approx(np.mean([first, *accuracies]))
+
+
+def test_a_grid_is_tried_on_three_seeds_and_rows_have_all(upgrade, monkeypatch):
+    monkeypatch.setattr(upgrades, "GRID_SEEDS", 2)
+    asked = []
+
+    def train(setting, seed):
+        asked.append((setting, seed))
+        return upgrade.news[seed]
+
+    found = search(["a", "b"], train, upgrade.olds, upgrade.paired)
+    assert asked == [("a", 0), ("a", 1), ("b", 0), ("b", 1), (found.setting, 2)]
+    assert [run.id for run in found.runs] == [run.id for run in upgrade.paired]
+    assert len(asked) == trainings_of_search(2, 3)
 
 
 def test_a_search_without_any_setting_on_a_par_says_so(upgrade):

@@ -8,6 +8,7 @@ from compatkit.experiments.verdicts import (
     flips_difference,
     is_lower,
     is_without_loss,
+    level_among,
     negative_flips,
 )
 from compatkit.metrics import PairedDifference
@@ -83,3 +84,7 @@ def test_seeds_that_do_not_match_are_refused():
     olds = answers([0, 0], [0, 0])
     with pytest.raises(ValueError):
         negative_flips(olds, answers([0, 1]))
+
+
+def test_one_of_several_comparisons_refutes_at_a_stricter_level():
+    assert level_among(1) == 0.95 and level_among(5) == pytest.approx(0.99)

@@ -10,13 +10,14 @@ from pyarrow import parquet
 
 from compatkit.experiments.kept_answers import Shelf, truth_of
 from compatkit.experiments.result_pages import write_pages
-from compatkit.experiments.result_tables import Row, kept_tables
+from compatkit.experiments.result_tables import ResultTable, Row, kept_tables
 from compatkit.experiments.store import content_hash, read_predictions
 from compatkit.experiments.verification import (
     EXPECTED,
     compare_rows,
     expected_rows,
     quotations,
+    renew_tables,
     verify,
     verify_outputs,
     verify_pages,
@@ -146,6 +147,17 @@ def test_whatever_is_changed_in_a_table_is_found(study, truth, change):
     assert verdict(study, truth).word == "differs"
 
 
+def test_a_weight_that_todays_rule_does_not_take_is_chosen_again(study, truth):
+    before = row(json.loads((study / "tables.json").read_text())[NAME], "old-new logits")
+    tamper(study, lambda table: row(table, "old-new logits").update(setting="weight of new 0.9"))
+    shelf = Shelf(study.parent)
+    shelf._truths["", "pydoc", ""] = truth
+    assert NAME in renew_tables(shelf, study.parent)
+    after = row(json.loads((study / "tables.json").read_text())[NAME], "old-new logits")
+    assert after["setting"] == before["setting"]
+    assert after["nfr"] == pytest.approx(before["nfr"], abs=2e-3)  # logits are kept in half
+
+
 def flipped(study, run):
     """Change one predicted class of a run on test."""
     path = study / "predictions.parquet"
@@ -269,8 +281,8 @@ def test_every_kept_table_has_the_rows_of_its_kind():
 
 
 def test_what_sentences_quote_is_what_the_tables_say(tmp_path):
-    tables = kept_tables(ROOT / "results")
-    name, method = "gated_fusion-mrpc-mini-a-4", "gated fusion, old dropped"
+    name, method, tables = "a-b-mini-main", "gated fusion, old dropped", {}
+    tables[name] = ResultTable("made-up", (Row(method, seeds=3, accuracy=(0.688, 0.01)),))
     text = f"it answers <!-- kept: {name} | {method} | accuracy | .0 -->69<!-- end --> % right"
     file = tmp_path / "some.ipynb"
 
@@ -283,11 +295,17 @@ def test_what_sentences_quote_is_what_the_tables_say(tmp_path):
     assert verdict_on(text.replace(">69<", ">70<"))[0].detail.endswith("says 70, is 69")
     assert verdict_on(text.replace("dropped", "lost"))[0].word == "differs"
     assert verdict_on(text, {})[0].word == "differs" and verdict_on("no number") == []
+    assert verdict_on(f"an example: `{text}`") == []
+    page = tmp_path / "README.md"
+    for shown, word in (("69", "same"), ("70", "differs")):
+        page.write_text(text.replace(">69<", f">{shown}<"))
+        (found,) = verify_quotations(page, tables)
+        assert (found.name, found.word) == ("README.md, words", word)
 
 
 def test_every_quotation_of_this_repository_is_in_step():
     tables, quoted = kept_tables(ROOT / "results"), 0
-    for file in sorted((ROOT / "nbs").glob("*.ipynb")):
+    for file in sorted((ROOT / "nbs").rglob("*.ipynb")):
         for found in verify_quotations(file, tables):
             assert found.word == "same", found
             quoted += found.numbers

@@ -7,6 +7,7 @@ def test_a_few_and_how_many_more():
     assert few(["a", "b", "c"]) == "'a', 'b', 'c'"
     assert few([1, 2, 3, 4]) == "1, 2, 3 and 1 more"
     assert few(["a"], count=2_004) == "'a' and 2,001 more"
+    assert few(["z" * 1_000_000, "b"]) == f"'{'z' * 77}…', 'b'"  # what follows is still read
 
 
 def test_the_nearest_name_whatever_its_case():

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from compatkit.support.paired import gain_interval, mcnemar, tango_interval
+from compatkit.support.paired import (
+    crossed_mean,
+    gain_interval,
+    mcnemar,
+    score_statistic,
+    tango_interval,
+)
 
 
 def likeliest(b, c, n, gain):
@@ -30,6 +36,11 @@ def test_the_ends_are_where_the_score_test_begins_to_refuse(b, c, n):
         rate = likeliest(b, c, n, end)
         score = (c - b - n * end) / sqrt(n * (2 * rate + end * (1 - end)))
         assert abs(score) == pytest.approx(1.959964, abs=2e-4)
+
+
+def test_without_flips_the_statistic_of_no_gain_is_0():
+    assert score_statistic(0, 0, 10, 0) == 0
+    assert score_statistic(0, 3, 10, 0) == pytest.approx(sqrt(3))  # McNemar's: 3 / sqrt(3)
 
 
 def test_a_published_interval():
@@ -107,3 +118,62 @@ def test_the_example_of_the_issue():
 def test_mcnemar_is_scipys(b, c):
     expected = stats.binomtest(b, b + c).pvalue if b + c else 1.0
     assert mcnemar(b, c) == pytest.approx(expected)
+
+
+def of_two_ways(generator, seeds=3, examples=500, spread=0.05):
+    """(S, N) numbers with an effect of the seed, of the example, and of both."""
+    effects = generator.normal(0, spread, (seeds, 1)), generator.normal(0, 0.3, (1, examples))
+    return sum(effects) + generator.normal(0, 0.4, (seeds, examples))
+
+
+def test_the_standard_errors_are_those_of_a_two_way_analysis_of_variance():
+    values = of_two_ways(np.random.default_rng(0))
+    seeds, examples = values.shape
+    found, by_seed, by_example = crossed_mean(values), values.mean(1), values.mean(0)
+    residual = values - by_seed[:, None] - by_example + values.mean()
+    rest = (residual**2).sum() / ((seeds - 1) * (examples - 1))
+    assert found.mean == pytest.approx(values.mean())
+    assert found.of_seeds == pytest.approx(by_seed.std(ddof=1) / sqrt(seeds))
+    assert found.of_answers == pytest.approx(sqrt(rest / values.size))
+    shared = by_example.var(ddof=1) / examples - rest / values.size
+    assert found.of_examples == pytest.approx(sqrt(shared))
+
+
+def test_the_variance_of_a_crossed_mean_is_what_repeated_studies_show():
+    generator = np.random.default_rng(1)
+    studies = [crossed_mean(of_two_ways(generator, examples=200)) for _ in range(600)]
+    told = np.mean([one.of_seeds**2 + one.of_examples**2 for one in studies])
+    assert told == pytest.approx(np.var([one.mean for one in studies]), rel=0.2)
+
+
+def test_the_arm_is_made_of_students_t_of_both_sizes_and_of_no_less_than_chance():
+    found = crossed_mean(of_two_ways(np.random.default_rng(2), spread=1.0))
+    seeds = stats.t.ppf(0.975, 2) * found.of_seeds
+    assert found.arm() == pytest.approx(
+        np.hypot(seeds, stats.t.ppf(0.975, 499) * found.of_examples)
+    )
+    assert found.arm(0.99) > found.arm() > found.arm(0.8)
+    lucky = found._replace(of_seeds=0.0, of_examples=0.0)
+    assert lucky.arm() == pytest.approx(1.959964 * found.of_answers, rel=1e-6)
+    with pytest.raises(ValueError, match="level 1"):
+        found.arm(1)
+
+
+def test_one_seed_speaks_of_its_examples_alone_and_equal_answers_leave_no_doubt():
+    values = np.random.default_rng(3).normal(size=(1, 50))
+    expected = stats.t.ppf(0.975, 49) * values.std(ddof=1) / sqrt(50)
+    assert crossed_mean(values).arm() == pytest.approx(expected)
+    assert crossed_mean(np.repeat(values, 4, axis=0)).arm() == pytest.approx(expected)
+    assert crossed_mean([[0.5]]).arm() == 0 and crossed_mean(np.zeros((3, 9))) == (0, 0, 0, 0, 3, 9)
+    for bad in (np.zeros((0, 3)), np.zeros(3)):
+        with pytest.raises(ValueError, match="a line a seed"):
+            crossed_mean(bad)
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_equal_methods_are_told_apart_no_more_often_than_the_level_says(seeds):
+    generator = np.random.default_rng(seeds)
+    trials = [of_two_ways(generator, seeds, 150, spread) for spread in (0.02, 0.1) * 500]
+    # the effects of examples are drawn anew in each trial, so 0 is the true mean
+    wrong = np.mean([abs(one.mean) > one.arm() for one in map(crossed_mean, trials)])
+    assert 0.005 < wrong < 0.05 + 3 * sqrt(0.05 * 0.95 / 1000)

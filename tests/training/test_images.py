@@ -15,6 +15,7 @@ from compatkit.training.images import (
     ImageFiles,
     ImageRows,
     Preparation,
+    StoredImages,
     augmentation_draws,
     channel_statistics,
     channels_of,
@@ -22,7 +23,10 @@ from compatkit.training.images import (
     decode_image,
     flips,
     pixel_code,
+    random_part,
     read_images,
+    scaled_part,
+    store_images,
 )
 
 NAMES = [f"train-{n}" for n in range(40)]
@@ -371,6 +375,98 @@ def test_workers_give_the_same_batches():
         assert torch.equal(
             torch.cat([one["pixel_values"] for one in loader]), batch(in_memory, epoch)
         )
+
+
+def photographs(count=6, seed=0):
+    """Colour pictures of different sizes, as files."""
+    sizes = np.random.default_rng(seed).integers(20, 40, (count, 2))
+    return [encoded(grey(3, *size, seed=n)[:, 0]) for n, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize("whole, processes", ((False, 1), (True, 2)))
+def test_a_store_holds_what_decoding_gives_and_is_made_once(tmp_path, whole, processes):
+    files = photographs()
+    kept = ImageFiles(files, NAMES, 3, 16, whole)
+    stored = store_images(kept, tmp_path / "store", processes)
+    assert len(stored) == 6 and all(torch.equal(stored[row], kept[row]) for row in range(6))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").iterdir()}
+    again = store_images(ImageFiles([b"broken"], NAMES, 3), tmp_path / "store")
+    assert torch.equal(again[5], kept[5])
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "store").iterdir()}
+    assert channel_statistics(stored) == channel_statistics(kept)
+
+
+def test_a_store_that_was_not_finished_is_made_anew(tmp_path):
+    (tmp_path / "store.unfinished").mkdir()
+    (tmp_path / "store.unfinished" / "images.arrow").write_bytes(b"half of it")
+    stored = store_images(ImageFiles(photographs(2), NAMES, 3, 16), tmp_path / "store")
+    assert len(stored) == 2 and not (tmp_path / "store.unfinished").exists()
+
+
+@pytest.mark.parametrize("processes", (1, 2))
+def test_a_broken_image_leaves_no_store_and_is_named(tmp_path, processes):
+    files = [*photographs(3), b"broken"]
+    with pytest.raises(ValueError, match="train-3 cannot be read"):
+        store_images(ImageFiles(files, NAMES, 3, 16), tmp_path / "store", processes)
+    assert [path.name for path in tmp_path.iterdir()] == ["store.lock"]
+
+
+def test_a_disk_that_is_too_small_for_a_store_is_named(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=100))
+    with pytest.raises(OSError, match="2 decoded images take .* COMPATKIT_HOME"):
+        store_images(ImageFiles(photographs(2), NAMES, 3, 16), tmp_path / "store")
+
+
+def test_random_parts_are_the_same_from_memory_from_a_store_and_in_workers(tmp_path):
+    files = [encoded(one) for one in grey(7, 24, 24)]
+    given = {"crop": 12}
+    in_memory = rows_of(read_images(files, NAMES, 1), **given).augmented(3, smallest=0.1)
+    options = {"memory": 0, "store": tmp_path / "store"}
+    stored = rows_of(read_images(files, NAMES, 1, **options), **given).augmented(3, smallest=0.1)
+    assert isinstance(stored.images, StoredImages) and stored.lazy
+    first = batch(in_memory, 0)
+    assert first.shape == (7, 1, 12, 12) and not torch.equal(first, batch(in_memory, 1))
+    assert torch.equal(batch(in_memory, 0, [4, 2]), first[[4, 2]])
+    stored.set_epoch(0)
+    loaded = torch.utils.data.DataLoader(
+        stored, batch_size=4, collate_fn=stored.collate, num_workers=2
+    )
+    assert torch.equal(torch.cat([one["pixel_values"] for one in loaded]), first)
+
+
+def test_pictures_of_different_sizes_are_cut_to_one(tmp_path):
+    kept = read_images(photographs(), NAMES, 3, 16, whole=True, store=tmp_path / "store")
+    assert len({kept[row].shape for row in range(6)}) > 1
+    preparation = Preparation(side=16, crop=12)
+    rows = ImageRows(NAMES[:6], [0] * 6, kept, preparation)
+    squares = ImageRows(NAMES[:6], [0] * 6, ImageFiles(photographs(), NAMES, 3, 16), preparation)
+    assert batch(rows).shape == batch(rows.augmented(0, smallest=0.08)).shape == (6, 3, 12, 12)
+    for whole, square in zip(batch(rows), batch(squares)):  # rounding may shift it by a pixel
+        shifted = [square.roll(move, axis) for move in (-1, 0, 1) for axis in (1, 2)]
+        inner = [(one - whole)[:, 1:-1, 1:-1].abs().max() for one in shifted]
+        assert min(inner) == 0
+
+
+@pytest.mark.parametrize("height, width", ((30, 50), (50, 30), (8, 90)))
+def test_a_random_part_lies_in_the_picture_and_has_its_area_and_aspect(height, width):
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        top, left, high, wide = random_part(draw, height, width, 0.2)
+        assert 0 <= top <= top + high <= height and 0 <= left <= left + wide <= width
+        assert 0.68 < wide / high < 1.45
+        # of a picture that is too long for ten draws it is the middle
+        assert (height, width) == (8, 90) or 0.15 < high * wide / (height * width) <= 1
+    with pytest.raises(ValueError, match="smallest share of the area is 0"):
+        random_part(draw, height, width, 0)
+
+
+def test_a_scaled_part_is_the_part():
+    pixels = grey(1, 12, 12)[0]
+    assert torch.equal(scaled_part(pixels, (2, 3, 6, 6), 6), pixels[:, 2:8, 3:9])
+    small = scaled_part(pixels, (0, 0, 12, 12), 4).float().mean()
+    assert small == pytest.approx(pixels.float().mean().item(), abs=4)
 
 
 def test_a_broken_image_in_a_worker_is_named():

@@ -14,6 +14,8 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from compatkit.distillation import DynamicDistillation
 from compatkit.gated_fusion import LearnGate
 from compatkit.predictions import Predictions
+from compatkit.regularizers import Mixout, PriorWeightDecay
+from compatkit.training import loop
 from compatkit.training.loop import (
     Treatment,
     WithOldModel,
@@ -21,11 +23,13 @@ from compatkit.training.loop import (
     collator,
     encode,
     fine_tune,
+    last_checkpoint,
     load_weights,
     on_one_device,
     predict,
     resolve_precision,
     save_weights,
+    steps_done,
 )
 from compatkit.training.models import last_linear
 
@@ -135,6 +139,67 @@ def test_epochs_are_announced_with_the_weights_they_have():
 def test_the_history_holds_one_loss_an_epoch():
     history = fine_tune(tiny.model(), tiny.data(), **FAST).history
     assert len([entry for entry in history if "loss" in entry]) == 2
+
+
+# --- going on after a kill ------------------------------------------------------------------------
+
+
+def stop_after(last):
+    """A hook that stops the training when an epoch is over."""
+
+    def stop(model, epoch):
+        if epoch > last:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+@pytest.mark.parametrize(
+    "treatment",
+    [
+        Treatment,
+        lambda: DynamicDistillation(2.0),
+        lambda: LearnGate(0.5, 1.0, 3),
+        lambda: Mixout(tiny.model(5), 0.7),
+        lambda: PriorWeightDecay(tiny.model(5), 3.0),
+        lambda: WithOldModel(DynamicDistillation(2.0), tiny.model(6)),
+    ],
+    ids=("plain", "dynamic", "gate", "mixout", "prior weight decay", "old model in the loop"),
+)
+def test_a_killed_training_goes_on_and_gives_the_same_bits(tmp_path, monkeypatch, treatment):
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    rows = tiny.data()
+    given = {"num_train_epochs": 4, "old": tiny.old_answers(rows)}
+    whole = fine_tune(tiny.model(), rows, treatment(), **(FAST | given))
+    place = tmp_path / "checkpoints"
+    with pytest.raises(KeyboardInterrupt):
+        stopped = given | {"checkpoints": place, "on_epoch": stop_after(2)}
+        fine_tune(tiny.model(), rows, treatment(), **(FAST | stopped))
+    assert steps_done(place) == 8 and len(list(place.glob("checkpoint-*"))) == 1
+    seen = []
+    more = {"checkpoints": place, "on_epoch": lambda model, epoch: seen.append(epoch)}
+    gone_on = fine_tune(tiny.model(), rows, treatment(), **(FAST | given | more))
+    assert seen == [3, 4] and tiny.same(gone_on.model, whole.model)
+    losses = [[one["loss"] for one in run.history if "loss" in one] for run in (whole, gone_on)]
+    assert losses[0] == losses[1] and len(losses[0]) == 4
+    again = fine_tune(tiny.model(), rows, treatment(), **(FAST | given | more))
+    assert seen == [3, 4] and tiny.same(again.model, whole.model), "nothing was left to train"
+
+
+def test_a_checkpoint_that_was_being_written_is_not_gone_on_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    fine_tune(tiny.model(), tiny.data(), checkpoints=tmp_path, **FAST)
+    whole = last_checkpoint(tmp_path)
+    half = tmp_path / "checkpoint-99"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"some of it")
+    assert last_checkpoint(tmp_path) == whole and not half.exists()
+    assert last_checkpoint(tmp_path / "nothing") is None and steps_done(None) == 0
+
+
+def test_short_trainings_write_no_checkpoints(tmp_path):
+    fine_tune(tiny.model(), tiny.data(), checkpoints=tmp_path, **FAST)
+    assert not list(tmp_path.glob("checkpoint-*"))
 
 
 # --- treatments, through the Trainer --------------------------------------------------------------

@@ -195,6 +195,33 @@ def test_a_request_that_has_moved_on_is_named(hub):
         model_folder(ELECTRA)
 
 
+VICUNA, LLAMA = "lmsys/vicuna-7b-v1.5", "huggyllama/llama-7b"
+
+
+def test_weights_in_several_files_are_read_whole_or_not_at_all(hub):
+    import make_hub_cache
+
+    from compatkit.experiments.language_recipes import missing_for
+    from compatkit.language.models import language_model
+
+    make_hub_cache.main(hub.parent, [VICUNA, LLAMA], ())
+    kinds = {VICUNA: ("pytorch_model-00001-of-00002.bin", "tokenizer.model"),
+             LLAMA: ("model-00001-of-00002.safetensors", "tokenizer.json")}  # fmt: skip
+    for name, (shard, tokenizer_file) in kinds.items():
+        folder = model_folder(name)
+        assert folder.name == REVISIONS[name][0] and (folder / tokenizer_file).is_file()
+        assert len(weight_files(folder)) == 2 and missing_for(name) == ""
+        model, tokenizer = language_model(name, "bfloat16")
+        ids = tokenizer("good film", return_tensors="pt")["input_ids"]
+        assert model(ids).logits.isfinite().all() and len(tokenizer) <= model.config.vocab_size
+        assert tokenizer.decode(ids[0], skip_special_tokens=True).strip() == "good film"
+        (folder / shard).unlink()
+        with pytest.raises(FileNotFoundError, match=name):  # a fetch that broke off
+            model_folder(name)
+        with pytest.raises(FileNotFoundError, match=f"not whole: its index names 1 .*{shard}"):
+            model_folder(str(folder))
+
+
 def test_a_model_is_read_at_its_pinned_commit_and_no_other(hub):
     folder = model_folder("google-bert/bert-base-uncased")
     assert folder.name == REVISIONS["google-bert/bert-base-uncased"][0]
