@@ -60,7 +60,7 @@ from compatkit.weights.fisher import fisher_diagonal
 FILE = Path(__file__).with_name("golden.json")
 NEARLY = 0.02  # two classes whose logits are nearer than this may change places on another machine
 SIZE = 0.03  # relative, of the mean size of the logits
-# steps so small that rounding does not grow: at twice the rate 1e-6 of the weights changed the answers
+# small steps, in which rounding does not grow: at twice the rate 1e-6 of the weights changed answers
 LONGER = tiny.FAST | {"num_train_epochs": 6, "learning_rate": 5e-3}
 
 

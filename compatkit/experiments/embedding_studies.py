@@ -16,21 +16,23 @@ from typing import TYPE_CHECKING
 # %% ../../nbs/experiments/embedding_studies.ipynb #99fe8505
 import numpy as np
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #6d2f99a6
+# %% ../../nbs/experiments/embedding_studies.ipynb #91f48e74
 from compatkit.experiments.embedding_trainings import (
     EncoderSetting,
     LayersRecipe,
     encoder_once,
     search_once,
 )
+from .published import ToPublish, publish_study
 from .recipes import begin, small
 from .result_tables import ResultTable, Row, keep_table, measure
 from .runs import Run
+from .store import study_name
 from .study import Planned, Study
 from .upgrades import answers
 from .verdicts import Verdict, is_higher
 from ..metrics import FlipCounts, PairedDifference, competent, paired_difference
-from ..predictions import align
+from ..predictions import Predictions, align
 from ..retrieval import recall_at_1, update_gain
 from ..support.pictures import COLOURS, GREY, LINES, MARKERS, house_style
 from ..training.data_updates import DataUpdate, more_classes, more_samples
@@ -68,7 +70,7 @@ def recipes_of(study: Study, table: str, encoder: str) -> tuple:
     old, new = (replace(small(study.scale, layers, steps), epochs=10) for layers in (1, 2))
     return (replace(old, width=32) if table == "width" else old), new
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #085f0e50
+# %% ../../nbs/experiments/embedding_studies.ipynb #614d15bb
 @dataclass(frozen=True)
 class Chosen:
     """A method at the setting that selection prefers."""
@@ -85,6 +87,36 @@ class Chosen:
         return f"{self.setting}{'' if self.on_par else '; none was on a par'}"
 
 
+@dataclass(frozen=True)
+class _Rounded(Run):
+    """A search as it is published: average precisions to two digits, on test and of rows alone."""
+
+    of_a_row: bool = False
+
+    def predictions(self, split: str) -> Predictions:
+        """The answers, with fewer digits."""
+        found = super().predictions(split)
+        wanted = self.of_a_row and split == "test" and found.score is not None
+        return found.replace(score=np.round(found.score, 2) if wanted else None)
+
+
+class _SearchStudy(Study):
+    """A study that publishes searches without most of their digits."""
+
+    in_rows: frozenset = frozenset()  # ids of the runs behind the table's rows
+
+    def publish(self) -> None:
+        """Publish every run: of encoders the record, of searches the first hits' classes."""
+        kept = [
+            ToPublish(
+                _Rounded(run.folder, run.record, of_a_row=name in self.in_rows),
+                splits=self._published[name]["splits"],
+            )
+            for name, run in self.runs.items()
+        ]
+        publish_study(study_name(f"{self.notebook}-{self.task.name}"), kept)
+
+
 class EmbeddingStudy:
     """The encoders and searches of one table."""
 
@@ -94,7 +126,7 @@ class EmbeddingStudy:
     @classmethod
     def begin(cls, chosen: SimpleNamespace) -> "EmbeddingStudy":
         """The study that checked parameters ask for; errors name what is missing."""
-        study = Study("embeddings", chosen, begin(chosen, (), scales=("smoke", "mini")), 1)
+        study = _SearchStudy("embeddings", chosen, begin(chosen, (), scales=("smoke", "mini")), 1)
         update = update_of(study, chosen.table)
         recipes = recipes_of(study, chosen.table, chosen.encoder)
         study.task = update.new
@@ -173,8 +205,8 @@ class EmbeddingStudy:
             + ", ".join(sizes),
             "accuracy: recall at 1, the first hit is of the query's class; NFR: first hits that "
             "were right with old queries in the old index",
-            "unless a row says *own index*, new queries ask the old index; *new model*: everything "
-            "embedded again",
+            "unless a row begins with *own index*, new queries ask the old index; *new model*: "
+            "everything embedded again",
             "λ chosen on selection, all seeds together: recall in the own index not below the new "
             "model's (*a point allowed*: at most a point), then the fewest flips in the old index",
             *recalled,
@@ -184,6 +216,7 @@ class EmbeddingStudy:
     def keep(self, table: ResultTable, pictures: dict) -> None:
         """With keep_results: publish the runs, keep table and pictures."""
         if self.study.chosen.keep_results:
+            self.study.in_rows = frozenset(name for row in table.rows for name in row.records)
             self.study.publish()
             task, scale = self.study.task.name, self.study.scale
             name = f"embeddings-{task}-{scale}-{self.study.chosen.table}"
@@ -207,7 +240,7 @@ class EmbeddingStudy:
         shown = tuple(one[:3] for one in tried)
         return Chosen(method, taken[0], bool(able), taken[3], taken[4], shown)
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #db6a6964
+# %% ../../nbs/experiments/embedding_studies.ipynb #33b76e21
 def search_row(
     study: EmbeddingStudy,
     name: str,
@@ -238,7 +271,7 @@ def method_rows(study: EmbeddingStudy, method: str) -> tuple[list[Row], dict[str
     rows = []
     for name, one in chosen.items():
         rows.append(search_row(study, name, one.in_old, one.words()))
-        rows.append(search_row(study, f"{name}, own index", one.own, one.words()))
+        rows.append(search_row(study, f"own index, {name}", one.own, one.words()))
     return rows, chosen
 
 

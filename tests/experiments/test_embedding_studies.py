@@ -55,7 +55,7 @@ def test_rows_pictures_and_verdicts(study, capsys):
     assert rows[0].nfr[0] == 0 and rows[0].difference is None and rows[2].difference is not None
     assert rows[0].setting.startswith("mAP") and "update gain" in rows[2].setting
     made, chosen = method_rows(study, COMPATIBLE)
-    assert [row.method for row in made][:2] == [COMPATIBLE, f"{COMPATIBLE}, own index"]
+    assert [row.method for row in made][:2] == [COMPATIBLE, f"own index, {COMPATIBLE}"]
     table = study.table([*rows, *made])
     assert table.title.endswith("wiring only") and "recall at 1" in " ".join(table.notes)
     assert "both encoders competent" in checked(study, [*rows, *made])
