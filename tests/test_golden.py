@@ -60,7 +60,7 @@ from compatkit.weights.fisher import fisher_diagonal
 FILE = Path(__file__).with_name("golden.json")
 NEARLY = 0.02  # two classes whose logits are nearer than this may change places on another machine
 SIZE = 0.03  # relative, of the mean size of the logits
-# small steps, in which rounding does not grow: at twice the rate 1e-6 of the weights changed answers
+# small steps: at twice the rate a change of 1e-6 in the weights, as processors make, became answers
 LONGER = tiny.FAST | {"num_train_epochs": 6, "learning_rate": 5e-3}
 
 
