@@ -59,6 +59,16 @@ def paths_in(notebook):
                 yield from ((position, path) for path in machine_paths("".join(text)))
 
 
+def run_cells(client, cells):
+    """Run the code cells, but for those that are not to be run, and clean their outputs."""
+    with client.setup_kernel():
+        for position, cell in enumerate(cells):
+            left_out = re.search(r"^#\|\s*eval:\s*false", cell.source, re.M)
+            if cell.cell_type == "code" and not left_out:
+                client.execute_cell(cell, position)
+                cell.outputs = without_progress(cell.outputs)
+
+
 def execute(path):
     """Run one notebook and write it back with clean outputs; ValueError for machine paths."""
     import nbformat
@@ -76,13 +86,7 @@ def execute(path):
         resources=resources,
         kernel_manager_class=own_kernel_manager(),
     )
-    with client.setup_kernel():
-        for position, cell in enumerate(notebook.cells):
-            if cell.cell_type == "code" and not re.search(
-                r"^#\|\s*eval:\s*false", cell.source, re.M
-            ):
-                client.execute_cell(cell, position)
-                cell.outputs = without_progress(cell.outputs)
+    run_cells(client, notebook.cells)
     notebook.metadata.pop("widgets", None)
     found = [f"cell {position}: {path}" for position, path in paths_in(notebook)]
     if found:

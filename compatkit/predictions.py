@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LOG_ZERO', 'WHOLE', 'ENDINGS', 'READABLE', 'NUL', 'log_softmax', 'softmax', 'log_probability', 'refuse_repeated',
            'Predictions', 'refuse_missing', 'over_classes', 'align', 'with_labels', 'text_digests', 'mean_logits',
-           'checked_file', 'house_names', 'check_columns', 'csv_header', 'csv_flaw', 'csv_names', 'csv_cells',
-           'json_objects', 'right_choice']
+           'polars_errors', 'checked_file', 'house_names', 'check_columns', 'csv_header', 'csv_flaw', 'csv_names',
+           'scan_csv', 'by_names', 'csv_cells', 'json_objects', 'right_choice']
 
 # %% ../nbs/predictions.ipynb #d72bbfd9
 import csv
@@ -30,7 +30,7 @@ from .support.table_files import plain_file, unique_keys
 
 # %% ../nbs/predictions.ipynb #c54f516d
 if TYPE_CHECKING:
-    from pyarrow import Table
+    from polars import DataFrame, LazyFrame, Series
 
 # %% ../nbs/predictions.ipynb #db415405
 def log_softmax(
@@ -742,7 +742,7 @@ def _save(predictions, path):
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)  # pyarrow removes what it could not write itself
+        Path(temporary).unlink(missing_ok=True)
         raise
     return path
 
@@ -755,31 +755,67 @@ def _plain_fields(predictions):
     return {name: values for name, values in fields.items() if values is not None}
 
 
-def _write_parquet(predictions, path):
-    import pyarrow as pa
-    from pyarrow import parquet
+@contextmanager
+def polars_errors() -> Iterator[None]:
+    """Errors of polars become ValueError, in one line; OSError where the disk is at fault."""
+    import polars as pl
 
-    table = {
-        name: pa.array(values.astype(object) if values.dtype.kind == "U" else values)
-        for name, values in _plain_fields(predictions).items()
-    }
-    if predictions.logits is not None:
-        flat = pa.array(np.ascontiguousarray(predictions.logits).reshape(-1))
-        table["logits"] = pa.FixedSizeListArray.from_arrays(flat, predictions.logits.shape[1])
-    note = {"classes": predictions.classes}
-    table = pa.table(table).replace_schema_metadata(
-        {"compatkit": json.dumps(note, ensure_ascii=False)}
+    try:
+        yield
+    except pl.exceptions.PolarsError as error:
+        told = str(error).partition("\n")[0]
+        if system := re.search(r"IO error: (.*) \(os error (\d+)\)", told):
+            raise OSError(int(system[2]), system[1]) from error
+        raise ValueError(_PLAINLY.get(told, told)) from error
+
+
+_PLAINLY = {
+    "invalid utf-8 sequence": "invalid UTF8",
+    "found more fields than defined in 'Schema'": (
+        "a row has more cells than the header: put quotes around text that holds a comma"
+    ),
+}
+
+
+def _series(name: str, values: np.ndarray) -> "Series":
+    """A column as polars holds it. Raises ValueError for values of several kinds."""
+    import polars as pl
+
+    kind = values.dtype.kind
+    if kind in "Mm":  # polars knows days and from milliseconds on
+        values = values.astype(f"{kind}8[us]")
+    try:
+        with polars_errors():
+            return pl.Series(name, values.tolist() if kind in "UO" else values)
+    except TypeError as error:
+        raise ValueError(f"`{name}` holds values of several kinds: {error}") from error
+
+
+def _frame(predictions: "Predictions") -> "DataFrame":
+    """Everything but logits and class names as a table."""
+    import polars as pl
+
+    return pl.DataFrame(
+        [_series(name, values) for name, values in _plain_fields(predictions).items()]
     )
-    parquet.write_table(table, path, compression="zstd")
+
+
+def _write_parquet(predictions, path):
+    import polars as pl
+
+    frame = _frame(predictions)
+    if (logits := predictions.logits) is not None:
+        flat = pl.Series("logits", np.ascontiguousarray(logits).reshape(-1))
+        frame = frame.with_columns(flat.reshape((len(logits), logits.shape[1])))
+    note = {"compatkit": json.dumps({"classes": predictions.classes}, ensure_ascii=False)}
+    with polars_errors():
+        frame.write_parquet(path, compression="zstd", metadata=note)
 
 # %% ../nbs/predictions.ipynb #83229603
 WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")  # how a whole number is written; 007 is text
 
 
 def _write_csv(predictions, path):
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
-
     answers = [v for v in (predictions.label, predictions.prediction) if v is not None]
     cells = [
         v for a in answers for v in (a.tolist() if _kind(a) == "text" else ()) if v is not None
@@ -794,15 +830,16 @@ def _write_csv(predictions, path):
             "csv has no place for class names without logits: save as parquet or jsonl, or "
             "replace(classes=None)"
         )
-    table = {
-        name: pa.array(values.astype(object) if values.dtype.kind == "U" else values)
-        for name, values in _plain_fields(predictions).items()
-    }
+    frame = _frame(predictions)
     if predictions.logits is not None:
         wide = predictions.logits.astype(np.promote_types(predictions.logits.dtype, np.float32))
         names = predictions.classes or range(wide.shape[1])
-        table |= {f"logit_{name}": pa.array(wide[:, i]) for i, name in enumerate(names)}
-    arrow_csv.write_csv(pa.table(table), path)
+        frame = frame.with_columns(
+            _series(f"logit_{name}", np.ascontiguousarray(wide[:, i]))
+            for i, name in enumerate(names)
+        )
+    with polars_errors():
+        frame.write_csv(path, quote_style="non_numeric")
 
 
 def _write_jsonl(predictions, path):
@@ -860,7 +897,7 @@ def checked_file(
     try:
         _look_inside(path)
         yield
-    except ValueError as error:  # pyarrow's errors for broken files are ValueErrors as well
+    except ValueError as error:
         raise ValueError(f"{path.name}: {_plainly(error, path)}") from error
 
 
@@ -890,7 +927,7 @@ def _plainly(error, path):
     if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
         return "this text is not UTF-8 (Latin-1 or Windows-1252 perhaps): save it as UTF-8"
     roots = {type(one).__module__.partition(".")[0] for one in (error, error.__cause__)}
-    if path.suffix == ".csv" and roots & {"pyarrow", "polars"}:
+    if path.suffix == ".csv" and "polars" in roots:
         return csv_flaw(path) or error
     return error
 
@@ -1016,21 +1053,19 @@ def _from_wide(fields, number):
 
 
 def _read_parquet(path, rename):
-    from pyarrow import parquet
+    import polars as pl
 
-    table = parquet.read_table(path, partitioning=None)
-    note = json.loads((table.schema.metadata or {}).get(b"compatkit", b"{}"))
-    names = house_names(table.column_names, rename)
-    table = table.rename_columns([name or "" for name in names]).select(
-        [i for i, name in enumerate(names) if name is not None]
-    )
-    names = table.column_names
-    ids = table.column("id").to_pylist() if "id" in names else range(len(table))
+    with polars_errors():
+        frame = pl.read_parquet(path, hive_partitioning=False, glob=False)
+        note = json.loads(pl.read_parquet_metadata(path).get("compatkit", "{}"))
+    names = house_names(frame.columns, rename)
+    columns = {name: frame[:, i] for i, name in enumerate(names) if name is not None}
+    ids = columns["id"].to_list() if "id" in columns else range(len(frame))
     fields = {
-        name: _arrow_matrix(table.column(name), name, ids)
+        name: _matrix_of_lists(series, name, ids)
         if name in ("logits", "probabilities")
-        else _arrow_values(table.column(name))
-        for name in names
+        else _array_of(series)
+        for name, series in columns.items()
     }
     classes = note.get("classes") or _from_wide(
         fields, lambda values, name, ids: np.asarray(values, dtype=np.result_type(values))
@@ -1038,40 +1073,28 @@ def _read_parquet(path, rename):
     return _from_fields(fields, classes)
 
 
-def _arrow_values(column):
+def _array_of(series):
     """A column as an array; missing values become None or NaN, nested values stay Python
     objects.
     """
-    import pyarrow as pa
+    import polars as pl
 
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_nested(column.type) or pa.types.is_decimal(column.type):
-        return _one_dimensional(column.to_pylist(), "column")
-    return column.to_numpy()
+    if series.dtype.is_nested() or series.dtype.is_decimal() or series.dtype == pl.Null:
+        return _one_dimensional(series.to_list(), "column")
+    if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
+        series = series.cast(pl.String)
+    return series.to_numpy()
 
 
-def _arrow_matrix(column, name, ids):
+def _matrix_of_lists(series, name, ids):
     """A column of lists as (N, C). Raises ValueError naming examples with another width."""
-    import pyarrow as pa
-    from pyarrow import compute
+    import polars as pl
 
-    if not (
-        pa.types.is_list(column.type)
-        or pa.types.is_large_list(column.type)
-        or pa.types.is_fixed_size_list(column.type)
-    ):
-        raise ValueError(f"`{name}` must hold a list of numbers per example, not {column.type}")
-    widths = (
-        compute.list_value_length(column).to_numpy(zero_copy_only=False)
-        if len(column)
-        else np.zeros(0)
-    )
-    _one_width(widths, name, ids)
-    values = pa.chunked_array(
-        [chunk.flatten() for chunk in column.chunks], type=column.type.value_type
-    )
-    return values.to_numpy().reshape(len(column), -1)
+    if not isinstance(series.dtype, (pl.List, pl.Array)):
+        raise ValueError(f"`{name}` must hold a list of numbers per example, not {series.dtype}")
+    lists = series.cast(pl.List(series.dtype.inner))
+    _one_width(lists.list.len().cast(pl.Float64).to_numpy(), name, ids)
+    return lists.explode().to_numpy().reshape(len(lists), -1)
 
 
 def _one_width(widths, name, ids):
@@ -1130,32 +1153,64 @@ def csv_names(
     }
 
 
+def scan_csv(
+    path: str | Path,
+    **options: object,  # of polars.scan_csv
+) -> "LazyFrame":
+    """A csv as a polars LazyFrame of text, every cell as it is written."""
+    import polars as pl
+
+    options |= {"infer_schema": False, "empty_string_is_null": False, "glob": False}
+    # names as Python reads them: polars leaves doubled quotes as they are
+    return pl.scan_csv(path, new_columns=csv_header(path), **options)
+
+
+def by_names(
+    frame: "LazyFrame",
+    names: Mapping[str, str],  # new name -> name
+) -> "LazyFrame":
+    """Columns by their names; `pl.col` would take `^x$` and `*` for patterns."""
+    from polars.selectors import by_name
+
+    return frame.select(by_name(name).alias(here) for here, name in names.items())
+
+
 def csv_cells(
     path: str | Path,  # of a csv
     names: Mapping[str, str],  # name here -> name in the file, of the columns to be read
-) -> "Table":
-    """The cells of these columns as they are written: an Arrow table of text.
+) -> "DataFrame":
+    """The cells of these columns as they are written: a polars DataFrame of text.
 
     Raises ValueError for uneven rows.
     """
-    from pyarrow import csv as arrow_csv
-    from pyarrow import string
+    import polars as pl
 
-    table = arrow_csv.read_csv(
-        path,
-        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-        convert_options=arrow_csv.ConvertOptions(
-            include_columns=list(names.values()),
-            column_types={name: string() for name in names.values()},
-            strings_can_be_null=False,
-        ),
-    )
-    return table.rename_columns(list(names))
+    try:
+        with polars_errors():
+            frame = scan_csv(path).collect()
+    except ValueError:
+        if csv_flaw(path):
+            raise
+        frame = _slowly(path)  # polars gives up where a quote stands in a cell without quotes
+    if (frame[:, -1] == "").any():  # of an empty line, and of a row that lacks cells
+        frame = frame.filter(pl.any_horizontal(pl.all() != ""))
+        if flaw := csv_flaw(path):
+            raise ValueError(flaw)
+    return by_names(frame.lazy(), names).collect()
+
+
+def _slowly(path):
+    """The same table of text, read by Python."""
+    import polars as pl
+
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        header, *rows = filter(None, csv.reader(file))
+    return pl.DataFrame(rows, schema=dict.fromkeys(header, pl.String), orient="row")
 
 
 def _read_csv(path, rename):
     table = csv_cells(path, csv_names(path, rename))
-    fields = {name: table.column(name).to_numpy() for name in table.column_names}
+    fields = {series.name: series.to_numpy().astype(object) for series in table}
     answers = [name for name in ("label", "prediction") if name in fields]
     whole = all(WHOLE.fullmatch(cell) for name in answers for cell in fields[name] if cell)
     for name in fields:

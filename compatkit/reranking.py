@@ -196,7 +196,7 @@ def _place(one: str, used: list) -> int:
     """The place of the best candidate of an id."""
     return int(np.argmax(sum(share * np.asarray(scores[one], float) for scores, share in used)))
 
-# %% ../nbs/reranking.ipynb #7f1b0bc1
+# %% ../nbs/reranking.ipynb #0b0322c7
 KINDS = ("beams", "samples", "dropout")
 _OUTPUTS = ("o_proj", "down_proj", "out_proj", "fc2", "c_proj", "dense_4h_to_h", "wo")
 # a layer's last step, by the names that transformers' models use
@@ -267,12 +267,22 @@ def propose(
     with torch.random.fork_rng():
         torch.manual_seed(proposal.seed)
         if proposal.kind == "dropout":
-            with dropped(model, proposal.rate):
-                times = [generate(*asked, **options) for _ in range(proposal.number)]
-            found = list(zip(*times))
+            found = _under_dropout(*asked, proposal, **options)
         else:
             found = write_candidates(*asked, how, **options)
     return {one.id: _different(texts) for one, texts in zip(questions, found)}
+
+
+def _under_dropout(
+    model, tokenizer, questions, generation, proposal: Proposal, batch_size: int = 32, **options
+) -> list[list[str]]:
+    """Greedy answers with dropout; a question stands in a batch as often as it is asked."""
+    number = proposal.number
+    several = [one for one in questions for _ in range(number)]
+    with dropped(model, proposal.rate):
+        options |= {"batch_size": batch_size * number}
+        texts = generate(model, tokenizer, several, generation, **options)
+    return [texts[at : at + number] for at in range(0, len(texts), number)]
 
 
 def _different(texts: Sequence[str]) -> list[str]:

@@ -98,6 +98,13 @@ def test_something_is_shown_before_the_machinery(name):
     assert True in shown[:FIRST_SHOWN], "begin with the smallest version that shows the idea"
 
 
+def test_the_index_lists_todays_rooms():
+    outputs = [output for cell in cells_of(NBS / "index.ipynb") for output in cell["outputs"]]
+    shown = "\n".join(text for output in outputs for text in texts_of(output))
+    missing = [line for line in house.room_lines(ROOT, nbs="") if line not in shown]
+    assert not missing, f"run .ci/execute.py index: {missing[:3]}"
+
+
 @each_notebook
 def test_no_output_is_an_error_or_an_error_stream(path):
     outputs = [output for cell in cells_of(path) for output in cell["outputs"]]
@@ -358,11 +365,9 @@ def base_requirements():
     parser.read(ROOT / "settings.ini", encoding="utf-8")
     settings = parser["DEFAULT"]
     lines = (settings["requirements"] + settings["core_requirements"]).split()
-    names = [re.split(r"[<>=!~\[]", line)[0] for line in lines]
-    return {
-        {"scikit-learn": "sklearn", "ipython": "IPython"}.get(name, name).replace("-", "_")
-        for name in names
-    }
+    names = [re.match(r"[\w.-]+", line)[0] for line in lines]
+    modules = {"scikit-learn": "sklearn", "ipython": "IPython", "backports.zstd": "backports"}
+    return {modules.get(name, name).replace("-", "_") for name in names}
 
 
 def packages_imported(text):
@@ -398,8 +403,8 @@ def test_base_requirements_are_used():
     ]
     used = {package for text in texts for package in packages_imported(text)}
     # accelerate is what transformers.Trainer runs on, pillow what datasets decodes images with;
-    # nobody imports them here
-    assert base_requirements() - used <= {"accelerate", "pillow"}
+    # nobody imports them here, and backports.zstd only where Python has no such module itself
+    assert base_requirements() - used <= {"accelerate", "pillow", "backports"}
 
 
 def test_the_parameters_tag_survives_cleaning():

@@ -8,6 +8,7 @@ import weakref
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
@@ -20,6 +21,7 @@ from compatkit.predictions import (
     log_softmax,
     mean_logits,
     over_classes,
+    polars_errors,
     softmax,
     with_labels,
 )
@@ -598,12 +600,16 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
 
 def test_a_full_disk_is_called_so(tmp_path, monkeypatch):
     def full(table, path, **_):
-        Path(path).unlink()  # as pyarrow does
+        Path(path).unlink()  # as some writers do
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pyarrow.parquet.write_table", full)
+    monkeypatch.setattr("polars.DataFrame.write_parquet", full)
     with pytest.raises(OSError, match="No space left"):
         simple().save(tmp_path / "a.parquet")
+    told = "parquet: underlying IO error: No space left on device (os error 28)"
+    with pytest.raises(OSError, match="No space left on device$") as found, polars_errors():
+        raise pl.exceptions.ComputeError(told)
+    assert found.value.errno == 28 and found.value.strerror == "No space left on device"
 
 
 # -- sample files of the lm-evaluation-harness ----------------------------------------------------
@@ -753,7 +759,7 @@ def test_labels_are_joined_by_id():
 
 
 def test_a_quote_that_swallows_the_rest_of_the_file_is_refused(tmp_path):
-    """Arrow takes the rest for the last cell of its row, and says nothing."""
+    """Readers take the rest for the last cell of its row, and say nothing."""
     path = tmp_path / "answers.csv"
     path.write_text('id,prediction\na,x\nb,"y\nc,z\nd,z\n')
     with pytest.raises(ValueError, match="answers.csv: line 3: a quote is opened and never closed"):

@@ -51,8 +51,10 @@ from compatkit.predictions import (
     log_probability,
     log_softmax,
     over_classes,
+    polars_errors,
     refuse_missing,
     refuse_repeated,
+    scan_csv,
     with_labels,
 )
 from ..support.messages import few
@@ -389,32 +391,22 @@ def _loaded(piece, path):
 
 def _cut_parquet(path, piece, rows):
     """Writes one piece after the other."""
-    from pyarrow import Table, parquet
+    import polars as pl
 
-    with parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(rows):
-            parquet.write_table(
-                Table.from_batches([batch]).replace_schema_metadata(file.schema_arrow.metadata),
-                piece,
-            )
+    with polars_errors():
+        note = {"compatkit": pl.read_parquet_metadata(path).get("compatkit", "{}")}
+        frame = pl.scan_parquet(path, hive_partitioning=False, glob=False)
+        for batch in frame.collect_batches(chunk_size=rows):
+            batch.write_parquet(piece, metadata=note)
             yield True
 
 
 def _cut_csv(path, piece, rows):
     """Writes one piece after the other; every cell stays the text that it is."""
-    from pyarrow import Table, string
-    from pyarrow import csv as arrow_csv
-
-    names = csv_names(path, {}).values()
-    as_text = arrow_csv.ConvertOptions(
-        column_types=dict.fromkeys(names, string()), strings_can_be_null=False
-    )
-    size = arrow_csv.ReadOptions(block_size=max(1 << 12, 20 * rows))
-    with arrow_csv.open_csv(
-        path, size, arrow_csv.ParseOptions(newlines_in_values=True), as_text
-    ) as reader:
-        for batch in reader:
-            arrow_csv.write_csv(Table.from_batches([batch]), piece)
+    csv_names(path, {})  # refuses columns that repeat
+    with polars_errors():
+        for batch in scan_csv(path).collect_batches(chunk_size=rows):
+            batch.write_csv(piece)
             yield True
 
 
@@ -444,7 +436,7 @@ class _Writer:
         self.whole, self.piece = (
             Path(self.folder.name) / f"{name}{self.path.suffix}" for name in ("whole", "piece")
         )
-        self.table = None
+        self.pieces = []  # of parquet, which cannot be appended to
 
     def __enter__(self):
         return self
@@ -453,27 +445,33 @@ class _Writer:
         """Appends; nothing for no examples."""
         if not len(predictions):
             return
-        predictions.save(self.piece)
         if self.path.suffix == ".parquet":
-            from pyarrow import parquet
-
-            table = parquet.read_table(self.piece)
-            self.table = self.table or parquet.ParquetWriter(
-                self.whole, table.schema, compression="zstd"
-            )
-            self.table.write_table(table)
+            piece = self.piece.with_stem(f"piece-{len(self.pieces)}")
+            self.pieces.append(predictions.save(piece))
             return
+        predictions.save(self.piece)
         with open(self.piece, "rb") as piece, open(self.whole, "ab") as whole:
             if self.path.suffix == ".csv" and whole.tell():
                 piece.readline()  # the header stands there already
             shutil.copyfileobj(piece, whole)
 
     def __exit__(self, kind, *_):
-        if self.table is not None:
-            self.table.close()
-        if kind is None and self.whole.exists():
-            os.replace(self.whole, self.path)
-        self.folder.cleanup()
+        try:
+            if kind is None and self.pieces:
+                self._join()
+            if kind is None and self.whole.exists():
+                os.replace(self.whole, self.path)
+        finally:
+            self.folder.cleanup()
+
+    def _join(self):
+        """Writes all pieces as one file of parquet."""
+        import polars as pl
+
+        with polars_errors():
+            note = {"compatkit": pl.read_parquet_metadata(self.pieces[0]).get("compatkit", "{}")}
+            whole = pl.scan_parquet(self.pieces, hive_partitioning=False, glob=False)
+            whole.sink_parquet(self.whole, compression="zstd", metadata=note)
 
 # %% ../../nbs/compare/deciding.ipynb #8a9a5321
 class Decided(NamedTuple):
@@ -495,9 +493,9 @@ def _has_answers(path):
             return "prediction" in json.loads(next(filter(str.strip, file), "{}"))
     if path.suffix == ".csv":
         return "prediction" in csv_names(path, {}).values()
-    from pyarrow import parquet
+    import polars as pl
 
-    return "prediction" in parquet.read_schema(path).names
+    return "prediction" in pl.read_parquet_schema(path)
 
 
 def decide_file(
@@ -648,16 +646,18 @@ def labelled_examples(
 def _fields(path):
     """The columns of a file as lists; the labels of a csv are numbers if all of them are whole."""
     if path.suffix == ".parquet":
-        from pyarrow import parquet
+        import polars as pl
 
-        return parquet.read_table(path, partitioning=None).to_pydict()
+        with polars_errors():
+            frame = pl.read_parquet(path, hive_partitioning=False, glob=False)
+        return frame.to_dict(as_series=False)
     if path.suffix == ".jsonl":
         rows = json_objects(path)
         return {
             name: [row.get(name) for row in rows]
             for name in dict.fromkeys(name for row in rows for name in row)
         }
-    fields = csv_cells(path, csv_names(path, {})).to_pydict()
+    fields = csv_cells(path, csv_names(path, {})).to_dict(as_series=False)
     if "label" in fields:
         whole = all(WHOLE.fullmatch(cell) for cell in fields["label"] if cell)
         fields["label"] = [

@@ -18,6 +18,7 @@ import numpy as np
 from .pair import Pair
 from .repeats import flaky
 from .slices import flip_positions, once
+from ..predictions import polars_errors
 from ..support.outputs import MARK
 from ..support.table_files import without_formula
 
@@ -124,8 +125,7 @@ def _write_jsonl(rows: list[dict], names: list[str], path: Path) -> None:
 
 
 def _write_parquet(rows: list[dict], names: list[str], path: Path) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
+    import polars as pl
 
     columns = {name: [row.get(name) for row in rows] for name in names}
     mixed = {
@@ -136,13 +136,14 @@ def _write_parquet(rows: list[dict], names: list[str], path: Path) -> None:
     def as_text(value):
         return None if value is None else str(value)
 
-    table = pa.table(
-        {
-            name: pa.array(list(map(as_text, values)) if mixed[name] else values)
+    table = pl.DataFrame(
+        [
+            pl.Series(name, list(map(as_text, values)) if mixed[name] else values)
             for name, values in columns.items()
-        }
+        ]
     )
-    parquet.write_table(table.replace_schema_metadata(MARK), path, compression="zstd")
+    with polars_errors():
+        table.write_parquet(path, compression="zstd", metadata=MARK)
 
 
 _WRITERS = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}

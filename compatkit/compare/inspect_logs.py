@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 # %% ../../nbs/compare/inspect_logs.ipynb #86a4cb64
 from . import logs
+from ..support.table_files import zstandard
 
 # %% ../../nbs/compare/inspect_logs.ipynb #58311df0
 MOST_UNPACKED = 1 << 30  # bytes of one entry
@@ -65,10 +66,15 @@ def read_entry(
                 return _whole(stream, info)
     except KeyError:
         raise ValueError(f"{path.name}: there is no {name} in the archive") from None
-    except (zipfile.BadZipFile, OSError, struct.error, zlib.error, NotImplementedError) as error:
+    except (zipfile.BadZipFile, OSError, EOFError, struct.error, *_undone()) as error:
         raise ValueError(f"{path.name}: {name} is damaged ({error})") from None
     except ValueError as error:
         raise ValueError(f"{path.name}: {name} cannot be read: {error}") from None
+
+
+def _undone() -> tuple[type[Exception], ...]:
+    """What unpacking raises where the packing is broken or unknown."""
+    return zlib.error, NotImplementedError, zstandard().ZstdError
 
 
 _TOO_MUCH = "it unpacks to more {}, as archives do that are made to do harm"
@@ -92,16 +98,13 @@ def _opened(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
     """A stream of the unpacked content."""
     if info.compress_type != _ZSTANDARD:
         return archive.open(info)
-    import pyarrow
-
     file = archive.fp
     file.seek(info.header_offset)
     header = struct.unpack("<4s5H3L2H", file.read(30))
     if header[0] != b"PK\x03\x04":
         raise zipfile.BadZipFile("its place in the file holds no entry")
     file.seek(header[-2] + header[-1], io.SEEK_CUR)  # the name and the extra fields
-    packed = pyarrow.BufferReader(file.read(info.compress_size))
-    return pyarrow.CompressedInputStream(packed, "zstd")
+    return zstandard().open(io.BytesIO(file.read(info.compress_size)))
 
 # %% ../../nbs/compare/inspect_logs.ipynb #35e33eae
 NAME = "Inspect AI log"

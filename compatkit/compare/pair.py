@@ -61,6 +61,8 @@ class Pair:
     repeats: Counts | None = (
         None  # how many repeats of each example were right; None for one answer
     )
+    # of repeats: the Pair of the single answers, and (M,) the example that each of them answers
+    single: tuple | None = None
     left_out: dict = field(default_factory=lambda: {"old only": 0, "new only": 0})
     notes: tuple = ()  # sentences that the reader must know
     details: Callable | None = None  # positions -> a dictionary each: id, texts, further columns

@@ -18,6 +18,9 @@ from typing import Any, NamedTuple
 # %% ../../nbs/compare/repeats.ipynb #8eae141b
 import numpy as np
 
+# %% ../../nbs/compare/repeats.ipynb #8eae141c
+from ..support.messages import few
+
 # %% ../../nbs/compare/repeats.ipynb #c497d97b
 _MOST_STATES = 1 << 22  # of the sum's distribution; beyond, the normal one takes its place
 
@@ -168,11 +171,10 @@ def noise_floor(right: np.ndarray, repeats: np.ndarray) -> float:
 
 
 def _beyond_noise(counts: Counts) -> np.ndarray:
-    """(E,) d: the NFR of each example less its own flips under the old version; all of it where
-    one repeat cannot tell them.
-    """
+    """d of each example with several repeats: its NFR less its own flips under the old version."""
+    counts = counts.at(counts.repeats > 1)
     a, b = counts.shares
-    return a * (1 - b) - np.nan_to_num(_own_flips(counts.old, counts.repeats))
+    return a * (1 - b) - _own_flips(counts.old, counts.repeats)
 
 
 def flaky(counts: Counts) -> np.ndarray:
@@ -189,8 +191,8 @@ def _estimate(value: float, interval: tuple[float, float], n: int) -> dict:
 
 def beyond_noise(counts: Counts, level: float = LEVEL) -> dict:
     """The mean of d, and its interval: that of t, widened to what a rate of this size could be."""
-    n, values = len(counts.repeats), _beyond_noise(counts)
-    mean = float(values.mean())
+    values = _beyond_noise(counts)
+    n, mean = len(values), float(values.mean())
     if n < 2:
         return _estimate(mean, (-1.0, 1.0), n)
     from scipy.special import stdtrit
@@ -327,6 +329,7 @@ def by_example(
             changes[name] = np.array([scores[rows].mean() for rows in groups])
     changes |= {"task": None if pair.task is None else pair.task[first]}
     changes |= {"details": _details(pair.details, first, own) if pair.details else None}
+    changes |= {"single": (pair, example)}
     counts = changes.get("repeats")
     known = None if counts is None else counts.at(changes["label"] >= 0)
     return replace(pair, **changes, notes=(*sentences(known), *pair.notes))
@@ -361,6 +364,20 @@ def sentences(counts: Counts | None) -> Iterator[str]:
 COLUMN = "repeat"
 
 
+def _check_numbers(source: Any) -> None:
+    """Raises ValueError for repeats that have no number: their answers could not be joined."""
+    import polars as pl
+
+    given = source.column(COLUMN)
+    numbers = given.cast(pl.Float64, strict=False)
+    odd = given.filter(numbers.is_null() | (numbers != numbers.floor()))
+    if len(odd):
+        raise ValueError(
+            f"{source.name}: `{COLUMN}` must number the answers to one id, and holds "
+            f"{few(odd.head(3).to_list(), len(odd))}: write 1, 2, 3"
+        )
+
+
 def repeated(source: Any) -> Any:
     """A Source with a column `repeat` whose ids are told apart by it; any other one as it is."""
     if COLUMN not in source.schema or "id" not in source.schema:
@@ -370,10 +387,13 @@ def repeated(source: Any) -> Any:
         return source
     import polars as pl
 
+    _check_numbers(source)
+
     def read(names: list[str]) -> Any:
         """The columns, with the repeat in the id."""
         frame = source.read(list(dict.fromkeys([*names, "id", COLUMN])))
-        both = pl.col("id").cast(pl.String) + "#" + pl.col(COLUMN).cast(pl.String)
+        number = pl.col(COLUMN).cast(pl.Float64).cast(pl.Int64).cast(pl.String)
+        both = pl.col("id").cast(pl.String) + "#" + number
         return frame.with_columns(both.alias("id")).select(names)
 
     schema = {name: kind for name, kind in source.schema.items() if name != COLUMN}

@@ -444,6 +444,7 @@ def step_pairs(
                 **codes,
                 **fields,
                 repeats=_repeats(pairs, rows, number),
+                single=None,
                 task=None if pair.task is None else pair.task[own],
                 columns={name: values[own] for name, values in pair.columns.items()},
                 left_out={"old only": 0, "new only": 0},
@@ -479,7 +480,11 @@ def _details_of(pair: Pair, positions: np.ndarray, number: int):
 
 def _all_notes(pairs: list[Pair], rows: list, names: list[str]) -> tuple:
     """Every sentence of every pair, and how many examples were left out in all."""
-    notes = dict.fromkeys(note for pair in pairs for note in pair.notes)
+    notes = {}
+    for pair in pairs:
+        for note in pair.notes:
+            everywhere = all(note in other.notes for other in pairs)
+            notes[note if everywhere else f"{pair.old_name} → {pair.new_name}: {note}"] = None
     count = len(np.arange(pairs[0].n)[rows[0]])
     if any(any(pair.left_out.values()) for pair in pairs):
         notes[

@@ -19,12 +19,17 @@ from numpy.typing import ArrayLike
 # %% ../../nbs/compare/sources.ipynb #492524f7
 from compatkit.predictions import (
     Predictions,
+    by_names,
     check_columns,
     checked_file,
+    csv_cells,
+    csv_flaw,
     csv_header,
     csv_names,
     house_names,
     json_objects,
+    polars_errors,
+    scan_csv,
 )
 
 # %% ../../nbs/compare/sources.ipynb #a57930f2
@@ -129,31 +134,13 @@ def _hash(seed):
 
 def _collected(frame, **options):
     """What is in a LazyFrame. Raises ValueError where it cannot be read."""
-    import polars as pl
-
-    try:
+    with polars_errors():
         return frame.collect(engine="streaming", **options)
-    except pl.exceptions.PolarsError as error:
-        told = str(error).partition("\n")[0]
-        raise ValueError(_PLAINLY.get(told, told)) from error
 
 
 def _select(frame, names):
-    """Columns by their names; in a dictionary, by new name -> name. (`pl.col` would take ^x$ and
-    * for patterns.)
-    """
-    from polars.selectors import by_name
-
-    names = names if isinstance(names, dict) else {name: name for name in names}
-    return frame.select(by_name(name).alias(here) for here, name in names.items())
-
-
-_PLAINLY = {
-    "invalid utf-8 sequence": "invalid UTF8",
-    "found more fields than defined in 'Schema'": (
-        "a row has more cells than the header: put quotes around text that holds a comma"
-    ),
-}
+    """Columns by their names; in a dictionary, by new name -> name."""
+    return by_names(frame, names if isinstance(names, dict) else {name: name for name in names})
 
 # %% ../../nbs/compare/sources.ipynb #3c498d17
 def _of_parquet(path, rename):
@@ -186,9 +173,7 @@ def _of_csv(path, rename):
         if name in names
     }
     frame = _select(
-        pl.scan_csv(
-            path, infer_schema=False, schema_overrides=kinds, empty_string_is_null=False, glob=False
-        ),
+        scan_csv(path, schema_overrides=kinds),
         names,
     )
     often = [
@@ -198,7 +183,21 @@ def _of_csv(path, rename):
     whole = pl.QueryOptFlags(
         projection_pushdown=False
     )  # only a row that is parsed to its end is known to have too many cells
-    kept = _collected(frame.select(often), optimizations=whole).to_dict() if often else {}
+    try:
+        kept = _collected(frame.select(often), optimizations=whole).to_dict() if often else {}
+    except ValueError:
+        if csv_flaw(path):
+            raise
+        frame = (
+            csv_cells(path, names)
+            .lazy()
+            .with_columns(
+                pl.col(name).cast(kinds[names[name]])
+                for name in ("label", "prediction")
+                if name in names
+            )
+        )
+        kept = _collected(frame.select(often)).to_dict()
     if (
         "id" in names and (kept[_HASH] == pl.select(pl.lit("").hash(1)).item()).any()
     ):  # perhaps a line without anything

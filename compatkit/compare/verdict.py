@@ -32,6 +32,7 @@ from compatkit.compare.estimates import (
 from .flips import changes
 from .pair import Pair
 from .policy import Policy, gate, held_against, keeps, too_small
+from .repeats import by_example
 from .sections import in_words, percent, points
 from .slices import Once, judged, levels, once
 from ..support.messages import normal_form
@@ -43,6 +44,12 @@ def normalized(
     """The same with answers and labels in their normal forms; without labels, the pair itself."""
     if pair.label is None:
         return pair
+    if pair.single:  # the single answers first, which are then counted again
+        answers, example = pair.single
+        found = by_example(normalized(answers), example)
+        taken = {name: getattr(found, name) for name in ("answers", "label", "old", "new")}
+        taken |= {name: getattr(found, name) for name in ("repeats", "notes", "details", "single")}
+        return replace(pair, **taken, columns=pair.columns | found.columns)
     forms = [normal_form(answer) for answer in pair.answers]
     answers = tuple(sorted(set(forms)))
     place = {form: code for code, form in enumerate(answers)}
@@ -194,10 +201,11 @@ def _flips_sentence(overall: dict, nfr: dict, compatible: bool | None, tolerance
     fate = "flip from right to wrong" if "nfr" in overall else "score lower"
     interval = f"{percent(nfr['low']).removesuffix(' %')} to {percent(nfr['high'])}"
     if nfr is overall.get("nfr_beyond_noise"):
-        whole, told = overall["nfr"]["value"], kept if compatible is None else f"is {kept}"
+        told = kept if compatible is None else f"is {kept}"
+        alone = overall["repeats"]["noise_floor_old"]
         return (
-            f"NFR is {percent(whole)}; a second run of the old version alone would show "
-            f"{percent(whole - nfr['value'])}. What lies beyond that noise, "
+            f"NFR is {percent(overall['nfr']['value'])}; a second run of the old version alone "
+            f"would show {percent(alone)}. What lies beyond that noise, "
             f"{percent(nfr['value'])} (interval {interval}), {told.removeprefix('which ')} the "
             f"tolerance of {percent(tolerance)}."
         )

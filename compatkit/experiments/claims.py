@@ -422,6 +422,32 @@ _OF_BCWI = (
         ("BCWI",),
     ),
 )
+_BCT, _BCR = "Backward-Compatible Training", "Backward-Congruent Re-ranking"
+_OF_SEARCH_AND_WRITING = (
+    Claim(
+        _BCT,
+        "New queries find more in the old index than old queries do (section 3.1)",
+        ("embeddings:main", "embeddings:classes", "embeddings:width"),
+        ("backward-compatible training",),
+        ("old model",),
+        quantity=ACCURACY,
+        higher=True,
+    ),
+    Claim(
+        _BCT,
+        "… and its own index loses no recall against independent training",
+        ("embeddings:main", "embeddings:classes", "embeddings:width"),
+        ("own index, backward-compatible training",),
+    ),
+    Claim(
+        _BCR,
+        "Re-ranked by the old model's likelihood, the new model flips less (section 6.3)",
+        ("reranking:main",),
+        ("re-ranked,",),
+        _NEW,
+    ),
+    Claim(_BCR, "… without loss of accuracy", ("reranking:main",), ("re-ranked,",)),
+)
 _OF_MUSCLE = (
     Claim(
         _MUSCLE,
@@ -514,7 +540,7 @@ _OF_MUSCLE = (
         higher=True,
     ),
 )
-CLAIMS = (*_OF_GATED_FUSION, *_OF_PCT, *_OF_BCWI, *_OF_MUSCLE)
+CLAIMS = (*_OF_GATED_FUSION, *_OF_PCT, *_OF_BCWI, *_OF_MUSCLE, *_OF_SEARCH_AND_WRITING)
 
 # %% ../../nbs/experiments/claims.ipynb #a989c174
 class Compared(NamedTuple):

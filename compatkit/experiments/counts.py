@@ -240,27 +240,17 @@ def _image_trainings(what: str, number: int, large: bool, task: str, **changes) 
     )
 
 
-def _distillation(job: Job, seeds: int) -> Iterator[Trainings]:
-    """The trainings of a table of PCT."""
-    table, task = job.entry.table, job.task
-    members = seeds + (MEMBERS.get(table, 16) - 1 if table in _ENSEMBLES else 0)
-    treated = _TREATMENTS.get(table, 0) * seeds
-    treated += {"3": 7, "figure5": 2, "augmentation": 2}.get(table, 0) * seeds
-    students = _STUDENTS.get(table, 0) * seeds
-    if table == "mrpc":
-        new = PAPER_UPGRADE["a"]
-        yield _classifiers(
-            "old", seeds, _OLD, task, answered=SIZES[task].answered + SIZES[task].train
-        )
-        yield _classifiers("new a", members, new, task, kept=1)
-        yield _classifiers("treated a", treated, new, task)
-        return
-    sides = {"4": (False, True), "5a": (True, True), "5b": (True, True)}.get(table, (False, False))
-    half = 0.5 if table in ("5a", "5b") else 1
-    rows = round(SIZES[task].train * half)
-    yield _image_trainings("old", members, sides[0], task, examples=rows, kept=True)
-    yield _image_trainings("new", members, sides[1], task)
-    answered = SIZES[task].answered
+def _talk_texts(task: str, seeds: int, members: int, treated: int) -> Iterator[Trainings]:
+    """The trainings of the talk's table on texts."""
+    new, answered = PAPER_UPGRADE["a"], SIZES[task].answered + SIZES[task].train
+    yield _classifiers("old", seeds, _OLD, task, answered=answered)
+    yield _classifiers("new a", members, new, task, kept=1)
+    yield _classifiers("treated a", treated, new, task)
+
+
+def _treated_images(job: Job, seeds: int, treated: int, sides: tuple) -> Iterator[Trainings]:
+    """The treated models of a table of PCT on images, and the students of ensembles."""
+    table, task, answered = job.entry.table, job.task, SIZES[job.task].answered
     # old logits of augmented images are recomputed; table augmentation has kept ones beside them
     loop = _TREATMENTS["augmentation"] * seeds if table == "augmentation" else treated
     if treated - loop:
@@ -268,9 +258,25 @@ def _distillation(job: Job, seeds: int) -> Iterator[Trainings]:
     if loop:
         asked = _image_trainings("old in the loop", loop, sides[1], task, answered=answered)
         yield replace(asked, step=replace(asked.step, old=asked.step.shape))
-    if students:
+    if students := _STUDENTS.get(table, 0) * seeds:
         yield _image_trainings("old students", students, sides[0], task, answered=answered)
         yield _image_trainings("new students", students, sides[1], task, answered=answered)
+
+
+def _distillation(job: Job, seeds: int) -> Iterator[Trainings]:
+    """The trainings of a table of PCT."""
+    table, task = job.entry.table, job.task
+    members = seeds + (MEMBERS.get(table, 16) - 1 if table in _ENSEMBLES else 0)
+    treated = _TREATMENTS.get(table, 0) * seeds
+    treated += {"3": 7, "figure5": 2, "augmentation": 2}.get(table, 0) * seeds
+    if table == "mrpc":
+        yield from _talk_texts(task, seeds, members, treated)
+        return
+    sides = {"4": (False, True), "5a": (True, True), "5b": (True, True)}.get(table, (False, False))
+    rows = round(SIZES[task].train * (0.5 if table in ("5a", "5b") else 1))
+    yield _image_trainings("old", members, sides[0], task, examples=rows, kept=True)
+    yield _image_trainings("new", members, sides[1], task)
+    yield from _treated_images(job, seeds, treated, sides)
 
 
 def _ensembles(job: Job, seeds: int) -> Iterator[Trainings]:

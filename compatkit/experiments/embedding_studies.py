@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TABLES', 'COMPATIBLE', 'REGRESSION', 'WIDTHS', 'TRAIN', 'SHARES', 'WITHIN', 'update_of', 'recipes_of', 'Chosen',
-           'EmbeddingStudy', 'search_row', 'checked', 'four_searches', 'four_searches_picture', 'backfilling',
-           'backfilling_picture', 'judged']
+           'EmbeddingStudy', 'search_row', 'method_rows', 'dial_lines', 'checked', 'four_searches',
+           'four_searches_picture', 'backfilling', 'backfilling_picture', 'judged']
 
 # %% ../../nbs/experiments/embedding_studies.ipynb #986ce3d9
 from collections.abc import Callable, Sequence
@@ -16,21 +16,23 @@ from typing import TYPE_CHECKING
 # %% ../../nbs/experiments/embedding_studies.ipynb #99fe8505
 import numpy as np
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #6d2f99a6
+# %% ../../nbs/experiments/embedding_studies.ipynb #91f48e74
 from compatkit.experiments.embedding_trainings import (
     EncoderSetting,
     LayersRecipe,
     encoder_once,
     search_once,
 )
+from .published import ToPublish, publish_study
 from .recipes import begin, small
 from .result_tables import ResultTable, Row, keep_table, measure
 from .runs import Run
+from .store import study_name
 from .study import Planned, Study
 from .upgrades import answers
 from .verdicts import Verdict, is_higher
 from ..metrics import FlipCounts, PairedDifference, competent, paired_difference
-from ..predictions import align
+from ..predictions import Predictions, align
 from ..retrieval import recall_at_1, update_gain
 from ..support.pictures import COLOURS, GREY, LINES, MARKERS, house_style
 from ..training.data_updates import DataUpdate, more_classes, more_samples
@@ -68,7 +70,7 @@ def recipes_of(study: Study, table: str, encoder: str) -> tuple:
     old, new = (replace(small(study.scale, layers, steps), epochs=10) for layers in (1, 2))
     return (replace(old, width=32) if table == "width" else old), new
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #5097da77
+# %% ../../nbs/experiments/embedding_studies.ipynb #614d15bb
 @dataclass(frozen=True)
 class Chosen:
     """A method at the setting that selection prefers."""
@@ -85,6 +87,36 @@ class Chosen:
         return f"{self.setting}{'' if self.on_par else '; none was on a par'}"
 
 
+@dataclass(frozen=True)
+class _Rounded(Run):
+    """A search as it is published: average precisions to two digits, on test and of rows alone."""
+
+    of_a_row: bool = False
+
+    def predictions(self, split: str) -> Predictions:
+        """The answers, with fewer digits."""
+        found = super().predictions(split)
+        wanted = self.of_a_row and split == "test" and found.score is not None
+        return found.replace(score=np.round(found.score, 2) if wanted else None)
+
+
+class _SearchStudy(Study):
+    """A study that publishes searches without most of their digits."""
+
+    in_rows: frozenset = frozenset()  # ids of the runs behind the table's rows
+
+    def publish(self) -> None:
+        """Publish every run: of encoders the record, of searches the first hits' classes."""
+        kept = [
+            ToPublish(
+                _Rounded(run.folder, run.record, of_a_row=name in self.in_rows),
+                splits=self._published[name]["splits"],
+            )
+            for name, run in self.runs.items()
+        ]
+        publish_study(study_name(f"{self.notebook}-{self.task.name}"), kept)
+
+
 class EmbeddingStudy:
     """The encoders and searches of one table."""
 
@@ -94,7 +126,7 @@ class EmbeddingStudy:
     @classmethod
     def begin(cls, chosen: SimpleNamespace) -> "EmbeddingStudy":
         """The study that checked parameters ask for; errors name what is missing."""
-        study = Study("embeddings", chosen, begin(chosen, (), scales=("smoke", "mini")), 1)
+        study = _SearchStudy("embeddings", chosen, begin(chosen, (), scales=("smoke", "mini")), 1)
         update = update_of(study, chosen.table)
         recipes = recipes_of(study, chosen.table, chosen.encoder)
         study.task = update.new
@@ -159,36 +191,42 @@ class EmbeddingStudy:
         """The rows with title, notes and the command."""
         what = f"{self.study.chosen.table} table, {self.study.scale} scale"
         sizes = [
-            f"{len(one.predictions(split)):,} queries on {split}"
+            f"{len(one.predictions(split)):,} on {split}"
             for one in self.old_in_old()[:1]
             for split in ("selection", "test")
         ]
         old, new = (one.words() for one in self.recipes)
-        notes = self.study.notes(
-            None,
-            f"old: {old}, on {len(self.update.old.train):,} training texts; new: {new}",
-            "selection and test are halved by a hash of the id: an index, and "
-            + " and ".join(sizes),
+        counts = [f"{len(one.train):,}" for one in (self.update.old, self.update.new)]
+        recalled = self.study.notes(None)[1:]  # the first line counts examples, not queries
+        notes = (
+            self.study.task.rule,
+            f"old: {old}, trained on {counts[0]} texts; new: {new}, trained on {counts[1]}",
+            "each of the other splits is halved by a hash of the id, into an index and queries: "
+            + ", ".join(sizes),
             "accuracy: recall at 1, the first hit is of the query's class; NFR: first hits that "
             "were right with old queries in the old index",
-            "unless a row says *own index*, new queries ask the old index; *new model*: everything "
-            "embedded again",
+            "unless a row begins with *own index*, new queries ask the old index; *new model*: "
+            "everything embedded again",
             "λ chosen on selection, all seeds together: recall in the own index not below the new "
-            "model's, then the fewest flips in the old index",
+            "model's (*a point allowed*: at most a point), then the fewest flips in the old index",
+            *recalled,
         )
         return self.study.table(what, rows, notes)
 
     def keep(self, table: ResultTable, pictures: dict) -> None:
         """With keep_results: publish the runs, keep table and pictures."""
         if self.study.chosen.keep_results:
+            self.study.in_rows = frozenset(name for row in table.rows for name in row.records)
             self.study.publish()
             task, scale = self.study.task.name, self.study.scale
             name = f"embeddings-{task}-{scale}-{self.study.chosen.table}"
             keep_table(table, name, pictures)
             print(f"kept {name}")
 
-    def best(self, method: str) -> Chosen:
-        """A method at the setting that the rule above takes."""
+    def best(self, method: str, allowed: float = 0.0) -> Chosen:
+        """A method at the setting that the rule above takes; `allowed`: recall at 1 that its own
+        index may lose.
+        """
         olds = answers(self.old_in_old(), "selection")
         least = np.mean([recall_at_1(one) for one in answers(self.in_own(), "selection")])
         tried = []
@@ -197,12 +235,12 @@ class EmbeddingStudy:
             recall = np.mean([recall_at_1(one) for one in answers(own, "selection")])
             row = measure(method, olds, answers(there, "selection"))
             tried.append((setting, float(recall), row.nfr[0], own, there))
-        able = [one for one in tried if one[1] >= least]
+        able = [one for one in tried if one[1] >= least - allowed]
         taken = min(able, key=lambda one: one[2]) if able else max(tried, key=lambda one: one[1])
         shown = tuple(one[:3] for one in tried)
         return Chosen(method, taken[0], bool(able), taken[3], taken[4], shown)
 
-# %% ../../nbs/experiments/embedding_studies.ipynb #a9aae463
+# %% ../../nbs/experiments/embedding_studies.ipynb #33b76e21
 def search_row(
     study: EmbeddingStudy,
     name: str,
@@ -222,6 +260,40 @@ def search_row(
     records = [run.id for run in searches]
     about = ", ".join(filter(None, words))
     return measure(name, answers(olds), answers(searches), untreated, about, chosen, records)
+
+
+def method_rows(study: EmbeddingStudy, method: str) -> tuple[list[Row], dict[str, Chosen]]:
+    """(rows of a method that trains, name → what was chosen)."""
+    chosen = {method: study.best(method)}
+    with_loss = study.best(method, WITHIN)
+    if with_loss.on_par and with_loss.setting != chosen[method].setting:
+        chosen[f"{method}, a point allowed"] = with_loss
+    rows = []
+    for name, one in chosen.items():
+        rows.append(search_row(study, name, one.in_old, one.words()))
+        rows.append(search_row(study, f"own index, {name}", one.own, one.words()))
+    return rows, chosen
+
+
+def dial_lines(study: EmbeddingStudy, method: str) -> list[str]:
+    """A line a setting, on selection and on test: recall in its own index and in the old one, and
+    NFR in the old one.
+    """
+    lines = []
+    for setting in study.settings()[method]:
+        parts = []
+        for split in ("selection", "test"):
+            olds = answers(study.old_in_old(), split)
+            own, there = (
+                answers(runs, split) for runs in (study.in_own(setting), study.in_old(setting))
+            )
+            nfr = np.mean([FlipCounts.between(*align(*both)).nfr for both in zip(olds, there)])
+            recalls = [np.mean([recall_at_1(one) for one in group]) for group in (own, there)]
+            parts.append(
+                f"{split}: own index {recalls[0]:.2%}, old index {recalls[1]:.2%}, NFR {nfr:.2%}"
+            )
+        lines.append(f"{method}, {setting}: " + "; ".join(parts))
+    return lines
 
 
 def _mean_precision(searches: Sequence[Run]) -> float:

@@ -421,6 +421,8 @@ def _on_top(kept: KeptTable, row: Row) -> Answered:
         return _ruled(kept, row, recipe_of(under)(kept, kept.rows[under]).answers)
     treated = kept.runs(kept.rows[under].records)
     have = [seed for seed, run in enumerate(treated) if run.predictions("test").logits is not None]
+    if not have:
+        raise ValueError(f"{row.method}: no published run of {under} has kept logits")
     return _ruled(kept, row, kept.of([treated[seed] for seed in have]), have)
 
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SPLITS', 'DISTILLATIONS', 'Given', 'given_answers', 'answers_run', 'check_classes', 'longest', 'model_run', 'Cost',
            'Advice', 'value', 'value_error', 'recommend', 'Case', 'interpolated', 'try_interpolation', 'seconds_of',
-           'Trainings', 'read_traffic', 'seen_before', 'Retiring', 'cost_table']
+           'Trainings', 'read_traffic', 'seen_before', 'Retiring', 'try_traffic', 'cost_table']
 
 # %% ../../nbs/experiments/own_case.ipynb #60d7814d
 import hashlib
@@ -606,17 +606,12 @@ class Retiring:
         traffic: Traffic,
         old: Predictions,  # the old answers to it
         seeds: int,
-        count: Callable[[Run], Run] = lambda run: run,
     ):
         self.case, self.recipe, self.traffic, self.old = case, recipe, traffic, old
-        self.seeds, self.count = seeds, count
+        self.seeds = seeds
         self.asked_old, self.asked = self._old_answers(), self._new_answers()
         answers = (self.asked.predictions(split) for split in ("train", "selection"))
         self.warning = seen_before(*answers)
-
-    def total(self) -> int:
-        """How many trainings there are: a student and its control a seed."""
-        return 2 * self.seeds
 
     def _old_answers(self) -> Run:
         """The old answers to the traffic as a run."""
@@ -661,7 +656,7 @@ class Retiring:
         fitted = head_once(self.asked, self.asked_old, 0, SPLITS[1:])
         self._add_head(fitted)
         for name, lesson in (("self-training", "self"), ("student of the rule", "rule")):
-            runs = [self.count(self._student(lesson, seed)) for seed in range(self.seeds)]
+            runs = [self._student(lesson, seed) for seed in range(self.seeds)]
             add(upgrade.row(name, runs), 1, "", seconds_of(runs))
 
     def _add_head(self, fitted: Run) -> None:
@@ -703,6 +698,22 @@ class Retiring:
         parents = (self.asked,) if lesson == "self" else (self.asked_old, self.asked, case.old)
         about = identity("own_student", case.task, recipe, 1000 + seed, treatment, parents)
         return run_once(about | {"lesson": lesson}, compute)
+
+
+def try_traffic(
+    case: Case,
+    path: str,  # of the unlabelled examples; "" for none
+    old: Predictions,  # the old answers, which hold them too
+    recipe: Recipe,  # of trainings from the new model
+    seeds: int,
+) -> str:
+    """The rows that unlabelled traffic allows, or why there are none; returns a warning, or ""."""
+    if not path:
+        case.applies_not["heads and students of unlabelled inputs"] = "no traffic was given"
+        return ""
+    retiring = Retiring(case, recipe, *read_traffic(path, case, old), seeds)
+    retiring.add_rows()
+    return retiring.warning
 
 # %% ../../nbs/experiments/own_case.ipynb #78b789e7
 def cost_table(costs: dict[str, Cost]) -> str:

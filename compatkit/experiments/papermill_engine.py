@@ -223,7 +223,8 @@ def _stop(log: Path | None, *signal_and_frame) -> None:
     """
     if log is not None:
         log.unlink(missing_ok=True)
-    print(_STOPPED.format(home=home()), file=sys.stderr, flush=True)
+    # on a line of its own, after the bar and the terminal's ^C
+    print(f"\n{_STOPPED.format(home=home())}", file=sys.stderr, flush=True)
     os._exit(1)
 
 

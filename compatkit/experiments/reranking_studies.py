@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['WEIGHTS', 'TABLES', 'NUMBERS', 'TOGETHER', 'TASKS', 'Pair', 'candidates_once', 'candidates_of', 'chosen_once',
-           'dial_once', 'score_and_nfr', 'together_once', 'base_recipes', 'RerankingStudy', 'Dial', 'dial_of',
-           'mean_score', 'Rows', 'checked', 'result_table', 'judged']
+           'dial_once', 'score_and_nfr', 'together_once', 'base_recipes', 'tasks_at', 'RerankingStudy', 'Dial',
+           'dial_of', 'mean_score', 'Rows', 'checked', 'result_table', 'judged']
 
 # %% ../../nbs/experiments/reranking_studies.ipynb #40621e95
 import os
@@ -213,7 +213,7 @@ def _keep(answered: Callable, measure: str, folder: Path) -> dict:
         means[split] = float(np.mean(right))
     return {"score": means}
 
-# %% ../../nbs/experiments/reranking_studies.ipynb #cf25fdbb
+# %% ../../nbs/experiments/reranking_studies.ipynb #9351a16d
 TABLES = ("main", "candidates")
 NUMBERS = (5, 10, 20)  # candidates of a question; the paper has 10
 TOGETHER = (0.3, 0.5, 0.7)  # of the new model, where both write together
@@ -221,11 +221,27 @@ TASKS = ("arithmetic", "samsum", "gsm8k")
 _SHARE = 0.8  # of the text that the old base reads, and of the steps that it takes
 
 
+_BELOW = ("below 20", "below 100")  # the sums of mini; larger ones are beyond such models
+
+
 def base_recipes(scale: str, sums: bool, max_steps: int = -1) -> tuple:
     """(old, new) recipes of the bases."""
     new = small_base(scale, "version 2", sums, max_steps)
-    new = replace(new, steps=1_400) if (scale, sums, max_steps) == ("mini", True, -1) else new
+    new = replace(new, steps=700) if (scale, sums, max_steps) == ("mini", True, -1) else new
     return replace(new, share=_SHARE, steps=max(1, round(_SHARE * new.steps))), new
+
+
+def tasks_at(task: Questions, scale: str) -> tuple[Questions, Questions]:
+    """(what the bases are pretrained on, what adapters are trained and judged on)."""
+    if scale == "mini" and task.name == "arithmetic":
+        splits = {
+            split: tuple(one for one in getattr(task, split) if one.group in _BELOW)
+            for split in ("train", "selection", "test")
+        }
+        rule = f"{task.rule}; sums below 100 only"
+        small = replace(task, **splits, title="arithmetic (below 100)", rule=rule)
+        return small, small.limited(train=min(2_000, len(small.train)))
+    return whole_task_at(task, scale), task_at(task, scale)
 
 
 class RerankingStudy(Study):
@@ -242,9 +258,10 @@ class RerankingStudy(Study):
         task = load_questions(chosen.task, chosen.data_dir or None)
         in_test = bool(os.environ.get("IN_TEST"))
         scale, reason = choose_scale(chosen.scale, in_test, ("smoke", "mini"), False, False, True)
-        experiment = Experiment(task_at(task, scale), scale, reason, chosen.max_steps)
+        whole, part = tasks_at(task, scale)
+        experiment = Experiment(part, scale, reason, chosen.max_steps)
         study = cls("reranking", chosen, experiment, 1)
-        study.whole = whole_task_at(task, scale)
+        study.whole = whole
         study.recipes = base_recipes(scale, study.embedded, chosen.max_steps)
         if chosen.keep_results and (study.wiring or scale == "smoke"):
             experiment.may_be_kept()

@@ -603,6 +603,7 @@ def _whole(target: Path, about: dict, compute: Callable, wait: bool = True) -> R
         if not target.exists():
             _say_if_older(target, about["id"])
             _compute_into_place(target, about, compute)
+            _settle()
     return Run.load(target)
 
 

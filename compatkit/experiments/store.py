@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['RECORDS', 'PREDICTIONS', 'LOGITS', 'study_name', 'content_hash', 'Kept', 'read_predictions', 'kept_places', 'studies',
-           'read_records', 'checked_predictions', 'study_lock', 'extend_study', 'packed_size']
+           'read_records', 'checked_predictions', 'study_lock', 'extend_study', 'drop_runs', 'packed_size']
 
 # %% ../../nbs/experiments/store.ipynb #sto00003
 import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -327,11 +327,33 @@ def extend_study(
     with study_lock(folder):
         old = read_records(folder)
         stays = {name: record for name, record in old.items() if name not in added}
-        everything = sorted([*_kept_in(folder, stays), *new], key=lambda one: one[:2])
-        first, second = _schemas()
-        _write_parquet(list(_rows(everything)), first, folder / PREDICTIONS)
-        _write_parquet(list(_logit_rows(everything)), second, folder / LOGITS)
-        _write_records(folder / RECORDS, stays | added)
+        _write_study(folder, stays | added, [*_kept_in(folder, stays), *new])
+
+
+def drop_runs(
+    folder: Path,  # of the study
+    names: Collection[str],  # of runs that newer ones replace and no table names any more
+) -> None:
+    """Take runs out of a study; ValueError for a run that it has not, or that a table names."""
+    with study_lock(folder):
+        records = read_records(folder)
+        tables = folder / "tables.json"
+        told = tables.read_text(encoding="utf-8") if tables.is_file() else ""
+        for name in names:
+            if name not in records or f'"{name}"' in told:
+                why = "a table names it" if name in records else "it is not there"
+                raise ValueError(f"run {name} cannot be taken out of {folder.name}: {why}")
+        stays = {name: record for name, record in records.items() if name not in names}
+        _write_study(folder, stays, _kept_in(folder, stays))
+
+
+def _write_study(folder: Path, records: dict[str, dict], kept: Iterable[Kept]) -> None:
+    """All files of a study's runs; to be called under its lock."""
+    everything = sorted(kept, key=lambda one: one[:2])
+    first, second = _schemas()
+    _write_parquet(list(_rows(everything)), first, folder / PREDICTIONS)
+    _write_parquet(list(_logit_rows(everything)), second, folder / LOGITS)
+    _write_records(folder / RECORDS, records)
 
 
 def packed_size(

@@ -403,18 +403,32 @@ _SPLITS = ("selection", "test")
 def verify_table(kept: KeptTable) -> Verdict:
     """A kept table's verdict."""
     if kept.kind == "cost":
-        return Verdict(
-            kept.name, "not checked", 0, "times and memory were measured, nothing is kept"
-        )
+        return _cost_verdict(kept)
     if kept.kind == "guarantee":
         return _verdict(kept.name, _guarantee_findings(kept))
-    found = [*_rows_there(kept), *_notes_there(kept)]
-    for row in (row for row in kept.table.rows if row.seeds):
-        try:
+    found, at = _rows_there(kept), "notes"
+    try:
+        found += _notes_there(kept)
+        for row in (row for row in kept.table.rows if row.seeds):
+            at = row.method
             found += _row_findings(kept, row)
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            return Verdict(kept.name, "differs", len(found), f"{row.method}: {error}")
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        return Verdict(kept.name, "differs", len(found), f"{at}: {error}")
     return _verdict(kept.name, found)
+
+
+def _cost_verdict(kept: KeptTable) -> Verdict:
+    """Whether a table of costs says what the record of its measurement says."""
+    from compatkit.experiments.step_costs import cost_rows
+
+    names = {one for row in kept.table.rows for one in row.records}
+    if not names:
+        words = "times and memory were measured, and no record of that is kept"
+        return Verdict(kept.name, "not checked", 0, words)
+    (run,) = (kept.shelf.run(one, None) for one in names)
+    made = cost_rows(run.results, (run.id,))
+    shown, again = ([(row.method, row.setting) for row in rows] for rows in (kept.table.rows, made))
+    return _verdict(kept.name, [_same_words("costs", shown, again)])
 
 
 def _verdict(name: str, found: Sequence[Finding]) -> Verdict:
@@ -463,18 +477,27 @@ def renew_tables(
 ) -> list[str]:
     """Write all kept tables as today's rules have them, without training: the weights and prices
     that are chosen on selection, the intervals of accuracy differences, and what follows from
-    the predictions in their notes. Returns the names of those that changed.
+    the predictions in their notes. Returns the names of those that changed, and of those that
+    cannot be computed from what is published, with the reason; these stay as they are.
     """
     changed = []
     for name, table in shelf.tables.items():
-        kept = shelf.table(name)
-        rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in table.rows)
-        counted = kept.kind not in ("cost", "guarantee")
-        notes = notes_again(kept) if counted else table.notes
-        if (rows, notes) != (table.rows, table.notes):
-            keep_table(replace(table, rows=rows, notes=notes), name, results=results)
+        try:
+            made = _of_today(shelf.table(name))
+        except (ValueError, KeyError) as error:
+            changed.append(f"{name} not renewed: {error}")
+            continue
+        if made != table:
+            keep_table(made, name, results=results)
             changed.append(name)
     return changed
+
+
+def _of_today(kept: KeptTable) -> ResultTable:
+    """The table as today's rules have it."""
+    rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in kept.table.rows)
+    counted = kept.kind not in ("cost", "guarantee")
+    return replace(kept.table, rows=rows, notes=notes_again(kept) if counted else kept.table.notes)
 
 
 def _chosen_again(kept: KeptTable, row: Row) -> Row:
@@ -598,7 +621,7 @@ def verify_quotations(file: Path, tables: dict) -> list[Verdict]:
         cells = json.loads(text)["cells"]
         words = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
         text = "\n\n".join(words)
-    found = quotations(text, tables)
+    found = quotations(re.sub(r"`[^`\n]*`", "", text), tables)  # an example in code quotes nothing
     wrong = [f"{what}: says {shown}, is {said}" for what, shown, said in found if shown != said]
     word, name = "differs" if wrong else "same", _place(file)
     return [Verdict(f"{name}, words", word, len(found), "; ".join(wrong))] if found else []

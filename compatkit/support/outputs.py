@@ -26,7 +26,7 @@ _MARKS = {  # how the beginning of a file that this program wrote looks
     ".svg": b"compatkit",
     ".pdf": b"compatkit",
 }
-MARK = {b"written by": b"compatkit"}  # in the metadata of a parquet file
+MARK = {"written by": "compatkit"}  # in the metadata of a parquet file
 
 
 def is_ours(
@@ -37,11 +37,11 @@ def is_ours(
         begins = _MARKS.get(path.suffix, b"\0nothing") in file.read(4096)
     if not begins or path.suffix != ".parquet":
         return begins
-    from pyarrow import ArrowInvalid, parquet
+    import polars as pl
 
     try:
-        return MARK.items() <= (parquet.read_schema(path).metadata or {}).items()
-    except (ArrowInvalid, OSError):
+        return MARK.items() <= pl.read_parquet_metadata(path).items()
+    except (pl.exceptions.PolarsError, OSError):
         return False
 
 # %% ../../nbs/support/outputs.ipynb #065ebcdd

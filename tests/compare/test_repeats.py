@@ -18,8 +18,10 @@ from compatkit.compare.repeats import (
     noise_floor,
     rate_interval,
     sign_flip_p,
+    summary,
     without_repeat,
 )
+from compatkit.compare.report import compare_versions
 from compatkit.compare.verdict import verdict
 from compatkit.metrics import FlipCounts, clopper_pearson
 
@@ -72,7 +74,8 @@ def test_identical_systems_seldom_get_a_bad_word(examples, repeats, law):
     draw, told, limited, trials = np.random.default_rng(7), [], [], 300
     for _ in range(trials):
         chance = draw.beta(law, law, examples)
-        whole = measures(counts(repeats, *(draw.binomial(repeats, chance) for _ in range(2))))
+        found = counts(repeats, *(draw.binomial(repeats, chance) for _ in range(2)))
+        whole = measures(found) | {"repeats": summary(found)}
         told.append(verdict(whole)[0])
         limited.append(keeps(held_against(whole), 0.01))
         assert whole["nfr"]["low"] > 0.01  # which alone would condemn every one of them
@@ -87,6 +90,41 @@ def test_what_lies_beyond_the_noise():
     assert sure["nfr_beyond_noise"]["value"] == sure["nfr"]["value"] == 0.05
     assert sure["nfr_beyond_noise"]["high"] >= sure["nfr"]["high"]
     assert "nfr_beyond_noise" not in measures(counts(1, [1, 0, 1], [1, 1, 0]))
+
+
+def test_single_answers_say_nothing_about_noise():
+    mixed = Counts(np.array([1, 4, 4]), np.array([1, 4, 2]), np.array([0, 2, 2]))
+    found = measures(mixed)
+    assert found["nfr"]["n"] == 3 and found["nfr_beyond_noise"]["n"] == 2
+    assert found["nfr_beyond_noise"]["value"] == pytest.approx((1 / 2 + 1 / 4 - 1 / 3) / 2)
+
+
+def test_spellings_are_mended_answer_by_answer(tmp_path):
+    draw = np.random.default_rng(2)
+    old, new = (draw.random((60, 3)) < 0.8 for _ in range(2))
+    paths = table(tmp_path / "old.csv", old), table(tmp_path / "new.csv", new)
+    loud = tmp_path / "loud.csv"
+    loud.write_text(paths[1].read_text().replace(",yes\n", ",YES\n"))
+    plain, mended = compare(*paths), compare(paths[0], loud, normalize=True)
+    for name in ("nfr", "pfr", "accuracy_gain", "nfr_beyond_noise", "repeats"):
+        assert mended.summary["overall"][name] == plain.summary["overall"][name]
+    assert compare(paths[0], loud).verdict == "answers are spelled otherwise"
+
+
+@pytest.mark.parametrize("numbers, told", [("seed{}", "seed0"), ("{}.5", "0.5")])
+def test_repeats_without_a_number_are_refused(tmp_path, numbers, told):
+    right = np.ones((5, 2), dtype=bool)
+    repeat = [numbers.format(n) for n in range(2)] * 5
+    paths = [table(tmp_path / f"{n}.csv", right, repeat=repeat) for n in "ab"]
+    with pytest.raises(ValueError, match=rf"a.csv: `repeat` must number .* holds '{told}'"):
+        compare(*paths)
+
+
+def test_repeats_may_be_written_as_floats(tmp_path):
+    right = np.ones((50, 2), dtype=bool)
+    paths = [table(tmp_path / "a.csv", right)]
+    paths.append(table(tmp_path / "b.csv", right, repeat=[0.0, 1.0] * 50))
+    assert compare(*paths).summary["examples"] == 50
 
 
 def test_a_pass_beyond_the_noise_is_seldom_wrong():
@@ -246,3 +284,10 @@ def test_page_text_and_comment_list_the_updates_flips_without_the_flaky_ones(tmp
     assert ">e0<" in page and ">e1<" not in page
     for text in (str(found), comment(found)):
         assert "e0" in text and "e1" not in text and "without the flaky ones" in text
+
+
+def test_notes_on_noise_name_their_update(tmp_path):
+    draw = np.random.default_rng(6)
+    paths = [table(tmp_path / f"{n}.csv", draw.random((40, 3)) < 0.7) for n in "abc"]
+    notes = [note for note in compare_versions(paths).notes if "Noise floor" in note]
+    assert [note.partition(":")[0] for note in notes] == ["a → b", "a → c"]

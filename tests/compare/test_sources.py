@@ -205,3 +205,13 @@ def test_tables_without_ids_are_numbered(tmp_path):
         table = numbered(read_table(tmp_path / name, {}))
         assert table.ids([1, 0]) == ["2", "1"] and list(table.schema) == ["id", "v1", "v2"]
         assert np.array_equal(table.hashes(), pl.Series(["1", "2"]).hash(1).to_numpy())
+
+
+def test_a_csv_that_polars_gives_up_is_read_by_python(tmp_path):
+    """A quote in a cell without quotes, beside a quoted cell of two lines."""
+    path = tmp_path / "a.csv"
+    path.write_text('id,"the ""label""",prediction\na,x,5" pipe\n\nb,x,"two\nlines, ""quoted"""\n')
+    source = read_source(path, {'the "label"': "label"})
+    assert source.column("prediction").to_list() == ['5" pipe', 'two\nlines, "quoted"']
+    assert source.column("label").to_list() == ["x", "x"]
+    assert source.rows([1, 0], ["id"])["id"].to_list() == ["b", "a"]

@@ -193,3 +193,19 @@ def test_the_studies_of_this_repository_are_whole():
         for one in store.read_records(folder).values():
             for split in one["predictions"]:
                 store.checked_predictions(folder, one, split)
+
+
+def test_runs_that_no_table_names_can_be_taken_out(tmp_path):
+    folder, names = tmp_path / "study", [record(seed)["id"] for seed in range(3)]
+    for seed, name in enumerate(names):
+        kept = [store.Kept(name, "test", Predictions(IDS, prediction=[seed] * 6))]
+        store.extend_study(folder, [record(seed)], kept)
+    (folder / "tables.json").write_text(f'{{"a table": {{"records": ["{names[2]}"]}}}}')
+    store.drop_runs(folder, names[:1])
+    left = store.read_records(folder)
+    assert sorted(left) == sorted(names[1:])
+    assert store.checked_predictions(folder, left[names[1]], "test").prediction.tolist() == [1] * 6
+    for name, why in ((names[2], "a table names it"), (names[0], "not there")):
+        with pytest.raises(ValueError, match=why):
+            store.drop_runs(folder, [name])
+    assert sorted(store.read_records(folder)) == sorted(names[1:])

@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from compatkit.experiments.kept_answers import Shelf, truth_of
 from compatkit.experiments.result_pages import write_pages
-from compatkit.experiments.result_tables import Row, kept_tables
+from compatkit.experiments.result_tables import ResultTable, Row, kept_tables
 from compatkit.experiments.store import content_hash, read_predictions
 from compatkit.experiments.verification import (
     EXPECTED,
@@ -228,6 +228,25 @@ def test_a_notebooks_output_shows_the_kept_table(tmp_path):
         assert [one.word for one in verify_outputs(file, {table.title: table})] == ["same"]
 
 
+def test_tables_follow_a_changed_rule_without_training(study, truth):
+    tamper(study, weight)
+    tamper(study, interval_digit)
+    shelf = Shelf(study.parent)
+    shelf._truths["", "pydoc", ""] = truth
+    shelf.tables = {NAME: shelf.tables[NAME], "gated_fusion-pydoc-mini-a-lost": lost(shelf)}
+    renewed, refused = renew_tables(shelf, study.parent)
+    assert renewed == NAME and "lost not renewed: the run nowhere is named" in refused
+    found = verdict(study, truth)
+    assert found.word in ("same", "within rounding"), found
+
+
+def lost(shelf):
+    """A table of which a run is not published."""
+    table = shelf.tables[NAME]
+    rows = [replace(row, records=("nowhere",) * len(row.records)) for row in table.rows[:1]]
+    return replace(table, rows=(*rows, *table.rows[1:]))
+
+
 def test_data_that_are_not_at_hand_leave_a_table_unchecked(tmp_path, monkeypatch):
     monkeypatch.delenv("COMPATKIT_DATA", raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -281,8 +300,8 @@ def test_every_kept_table_has_the_rows_of_its_kind():
 
 
 def test_what_sentences_quote_is_what_the_tables_say(tmp_path):
-    tables = kept_tables(ROOT / "results")
-    name, method = "gated_fusion-mrpc-mini-a-4", "gated fusion, old dropped"
+    name, method, tables = "a-b-mini-main", "gated fusion, old dropped", {}
+    tables[name] = ResultTable("made-up", (Row(method, seeds=3, accuracy=(0.688, 0.01)),))
     text = f"it answers <!-- kept: {name} | {method} | accuracy | .0 -->69<!-- end --> % right"
     file = tmp_path / "some.ipynb"
 
@@ -295,11 +314,17 @@ def test_what_sentences_quote_is_what_the_tables_say(tmp_path):
     assert verdict_on(text.replace(">69<", ">70<"))[0].detail.endswith("says 70, is 69")
     assert verdict_on(text.replace("dropped", "lost"))[0].word == "differs"
     assert verdict_on(text, {})[0].word == "differs" and verdict_on("no number") == []
+    assert verdict_on(f"an example: `{text}`") == []
+    page = tmp_path / "README.md"
+    for shown, word in (("69", "same"), ("70", "differs")):
+        page.write_text(text.replace(">69<", f">{shown}<"))
+        (found,) = verify_quotations(page, tables)
+        assert (found.name, found.word) == ("README.md, words", word)
 
 
 def test_every_quotation_of_this_repository_is_in_step():
     tables, quoted = kept_tables(ROOT / "results"), 0
-    for file in sorted((ROOT / "nbs").glob("*.ipynb")):
+    for file in sorted((ROOT / "nbs").rglob("*.ipynb")):
         for found in verify_quotations(file, tables):
             assert found.word == "same", found
             quoted += found.numbers
