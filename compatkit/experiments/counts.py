@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 # %% ../../nbs/experiments/counts.ipynb #025facb3
-from .catalogue import Job
+from .catalogue import CATALOGUE, Job
 from compatkit.experiments.recipes import (
     HUB_RESNETS,
     PAPER,
@@ -435,6 +435,13 @@ def trainings_of_job(
         raise ValueError(
             f"{job}: the plan knows the notebooks {', '.join(COUNTED)} and the tasks "
             f"{', '.join(SIZES)}"
+        )
+    own = [one for one in CATALOGUE if one.notebook == job.entry.notebook]
+    known = sorted({task for one in own for task in one.paper_scale})
+    if job.task not in known:
+        raise ValueError(
+            f"{job}: the papers make {job.entry.notebook}'s tables on {', '.join(known)}; a plan "
+            "of another task would mean nothing"
         )
     seeds = job.seeds or default_seeds(job.entry.notebook)
     return list(COUNTED[job.entry.notebook](job, seeds))

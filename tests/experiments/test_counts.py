@@ -142,6 +142,8 @@ def test_images_are_stored_once_for_all_tables_of_a_task():
 def test_what_cannot_be_planned_is_named():
     with pytest.raises(ValueError, match="a plan is made for the paper scale"):
         list(plan(jobs(["bcwi:main"], "smoke")))
+    with pytest.raises(ValueError, match="makes? bcwi's tables on ag_news, banking77, massive"):
+        trainings_of_job(jobs(["bcwi:main"], "paper", ["inaturalist"])[0])
     with pytest.raises(ValueError, match="the plan knows the notebooks"):
         trainings_of_job(jobs(["decisions:main"], "mini")[0])
     assert hub_shape("microsoft/phi-2").head == "language" and counts.SOUP == 16
