@@ -43,6 +43,7 @@ from compatkit.language.teachers import keep_distributions
 from compatkit.muscle import Compatibility, train_compatibility_adapter
 from compatkit.predictions import Predictions
 from compatkit.regularizers import ElasticWeightConsolidation, Mixout, PriorWeightDecay
+from compatkit.reranking import Reranker, rerank
 from compatkit.retire_the_old import (
     UNLABELLED,
     Anchor,
@@ -52,7 +53,6 @@ from compatkit.retire_the_old import (
     embedded,
     fit_head,
 )
-from compatkit.reranking import Reranker, rerank
 from compatkit.training import encode, fine_tune
 from compatkit.training.loop import outputs
 from compatkit.weights.fisher import fisher_diagonal
