@@ -169,7 +169,7 @@ def test_an_upgrade_pairs_old_seeds_with_new_ones(trained):
     assert upgrade.olds[0].predictions("train").logits is not None, "a treatment may need them"
 
 
-def test_a_search_tries_on_the_first_seed_and_runs_the_choice_with_all(trained):
+def test_a_search_tries_on_all_seeds_and_counts_its_runs(trained):
     study, upgrade = trained
     asked = []
 
@@ -178,8 +178,8 @@ def test_a_search_tries_on_the_first_seed_and_runs_the_choice_with_all(trained):
         return upgrade.news[setting + seed]
 
     searched = study.search(upgrade, [0, 1], train)
-    assert asked[:2] == [(0, 0), (1, 0)] and [seed for _, seed in asked[2:]] == [0, 1]
-    assert len(searched.runs) == 2
+    assert asked == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert len(searched.runs) == 2 and {run.id for run in searched.runs} <= set(study.runs)
 
 
 def test_titles_notes_and_commands(trained):
