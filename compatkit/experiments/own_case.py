@@ -36,7 +36,7 @@ from .runs import Run, run_once
 from .study import Upgrade, search
 from .trainings import identity, keep_predictions, train_once
 from .treatments import method
-from .upgrades import Search
+from .upgrades import Search, trainings_of_search
 from ..metrics import FlipCounts, on_par
 from ..predictions import Predictions, few, over_classes, refuse_repeated
 from ..retire_the_old import UNLABELLED, StudentOfTraffic, refuse_overlap, what_to_learn
@@ -488,7 +488,7 @@ class Trainings:
     def total(self) -> int:
         """How many trainings there are."""
         tried = [*(len(self.grid(name)) for name in DISTILLATIONS), len(self.gates())]
-        return sum(tried) + self.seeds * (1 + len(tried))
+        return self.seeds + sum(trainings_of_search(settings, self.seeds) for settings in tried)
 
     def grid(self, name: str) -> list:
         """A distillation's settings, by rising weight."""

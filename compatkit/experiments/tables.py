@@ -289,7 +289,8 @@ def run_jobs_on_ray(
     )
     by_task = {made.remote(work, job, where, threads): job for job in jobs}
     waiting, helpers = list(by_task), []
-    room = int(min([there.get("CPU", 0) // threads, *[there.get("GPU", 0) // gpus] * (gpus > 0)]))
+    limits = [there.get("CPU", 0) // threads] + ([there.get("GPU", 0) // gpus] if gpus else [])
+    room = int(min(limits))
     try:
         while waiting:
             while helper and len(helpers) < room - len(waiting):

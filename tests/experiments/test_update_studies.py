@@ -27,6 +27,8 @@ from compatkit.training.loop import Treatment
 class Book:
     """Stands for a Study: it counts runs and notes how each is published."""
 
+    scale = "smoke"
+
     def __init__(self, seeds=2):
         self.seeds, self.runs, self.published = seeds, {}, {}
 
