@@ -14,7 +14,8 @@ from environment import ROOT, use_the_environment
 
 LINES = 5  # of what a command printed
 PART = re.compile(r"(<!-- written: (.+?) -->\n)(.*?)(<!-- end -->)", re.S)
-CLAIMS = 3  # of each paper
+CLAIMS = 3  # of each of the four papers; of the talk's two further methods the first
+FURTHER = ("embeddings.md", "reranking.md")
 METHODS = (  # the papers' own and what needs no training
     "decision rule, pooled posterior",
     "mixture of old and new probabilities",
@@ -55,7 +56,7 @@ def claims():
     for paper in PAPERS:
         own = [pair for pair in found if pair[0].paper == paper.title]
         sentence = ""
-        for claim, evidence in own[:CLAIMS]:
+        for claim, evidence in own[: 1 if paper.page in FURTHER else CLAIMS]:
             continued = claim.sentence.startswith("…")
             sentence = claim.sentence if continued else f"{paper.title}: {claim.sentence}"
             rows.append([sentence, places(evidence), f"[numbers](results/{paper.page})"])

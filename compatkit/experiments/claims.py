@@ -350,14 +350,6 @@ _OF_GATED_FUSION = (
 _OF_BCWI = (
     Claim(
         _BCWI,
-        "A new model that begins as the old one flips less than one trained from the pretrained "
-        "weights",
-        _UPDATE,
-        _NEW,
-        ("target model",),
-    ),
-    Claim(
-        _BCWI,
         "At the talk's α = 0.4, NFR is at most half of the target model's",
         _UPDATE,
         ("BCWI α=0.4",),
@@ -374,6 +366,14 @@ _OF_BCWI = (
         ("target model",),
         quantity=ACCURACY,
         lossless=True,
+    ),
+    Claim(
+        _BCWI,
+        "A new model that begins as the old one flips less than one trained from the pretrained "
+        "weights",
+        _UPDATE,
+        _NEW,
+        ("target model",),
     ),
     Claim(
         _BCWI,
