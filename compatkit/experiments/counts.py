@@ -205,8 +205,8 @@ MEMBERS = {"5a": 4, "5b": 4}  # of an ensemble, else 16
 _ENSEMBLES = ("main", "2a", "2b", "4", "5a", "5b", "one_model")
 _TREATMENTS = {
     "main": 5,
-    "2a": 5,
-    "2b": 5,
+    "2a": 3,
+    "2b": 3,
     "4": 5,
     "5a": 3,
     "5b": 3,
@@ -214,7 +214,7 @@ _TREATMENTS = {
     "one_model": 1,
     "augmentation": 2,
 }
-_STUDENTS = {"main": 1, "2a": 1, "2b": 1, "4": 1, "one_model": 2}
+_STUDENTS = {"main": 1, "4": 1, "one_model": 2}
 
 
 class _NoWeights:

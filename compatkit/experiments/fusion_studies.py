@@ -84,14 +84,15 @@ class FusedUpgrade:
         self,
         study: Study,
         percent: int,  # of the test inputs whose old logits are kept
+        learned: bool = False,  # a head answers for the others, else the nearest neighbour
     ) -> Row:
-        """Inputs without kept old logits get the nearest kept input's; errors of cached_once."""
+        """The old model answers from a cache of some test inputs; errors of cached_once."""
         with study.running():
             kept = [
-                study.add(cached_once(study.task, run, old, percent / 100, seed))
+                study.add(cached_once(study.task, run, old, percent / 100, seed, learned))
                 for seed, (run, old) in enumerate(zip(self.gated.runs, self.pair.olds))
             ]
-        return self.pair.row_on_test(f"cache of {percent} %", kept)
+        return self.pair.row_on_test(f"cache of {percent} %{', head' * learned}", kept)
 
     def rates_note(self) -> str:
         """Section 5.5 in words: the share of the untreated flips that the gate mends, and the

@@ -34,6 +34,7 @@ from compatkit.decisions import (
     pool,
 )
 from ..ensembles import mix
+from .gates import from_cache
 from .recipes import ROBERTA, UPDATE_OPTIMIZER, Recipe, begin, update_recipes
 from .result_tables import ResultTable, Row, keep_table, measure
 from .runs import Run, run_once
@@ -358,16 +359,8 @@ def cached_test_once(
         new, before = of.predictions("new_test"), old.predictions("new_test")
         before = before.select(new.id.tolist())
         vectors = embeddings_of(of, "new_test")
-        order = hash_order([f"{seed} {one}" for one in new.id], "cache")
-        kept = sorted(order[: round(share * len(new))])
-        cache, keys = OldLogitsCache(), [example_key(one) for one in new.id]
-        cache.add([keys[row] for row in kept], vectors[kept], before.logits[kept])
-        found, exact = cache.lookup(keys, vectors)
-        if learned and len(kept) < len(new):
-            fitted = fit_head(vectors[kept], new.logits[kept], before.logits[kept], seed=seed)
-            with torch.no_grad():
-                guess = fitted.head(torch.from_numpy(vectors), torch.tensor(new.logits))
-            found = torch.where(exact[:, None], found, guess)
+        keys = [example_key(one) for one in new.id]
+        found, exact = from_cache(keys, vectors, new.logits, before.logits, share, seed, learned)
         known = new.replace(logits=found.numpy(), prediction=None)
         known.save(folder / "predictions-new_test.parquet")
         return {"exact": float(exact.float().mean())}

@@ -279,7 +279,10 @@ EXPECTED = {  # notebook:table → the rows that it has, in order
     "gated_fusion:rates": ("old model", "new model", "gated fusion"),
     "distillation:main": _FULL,
     "distillation:4": _FULL,
-    **dict.fromkeys(("distillation:5a", "distillation:5b"), (*_PCT, "ensemble of 4")),
+    **dict.fromkeys(
+        ("distillation:2a", "distillation:2b", "distillation:5a", "distillation:5b"),
+        (*_PCT, "ensemble of 4"),
+    ),
     "distillation:figure5": ("old model", "new model"),
     "distillation:mrpc": ("old model", "new model", "focal, the talk's", "dynamic distillation")
     + ("FD-LM",),

@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tiny
+import torch
 
 from compatkit.distillation import DynamicDistillation
 from compatkit.experiments import fusion_studies
 from compatkit.experiments.fusion_studies import FusionStudy
-from compatkit.experiments.gates import GateSetting
+from compatkit.experiments.gates import GateSetting, _looked_up
 from compatkit.experiments.recipes import Experiment
 from compatkit.experiments.study import Study
 from compatkit.experiments.upgrades import answers
@@ -96,6 +97,21 @@ def test_a_cache_of_everything_is_the_old_model_and_counts_as_runs(fusion, fused
     row = fused.cache_row(fusion.study, 100)
     assert (row.accuracy, row.nfr) == (fused.gated_row().accuracy, fused.gated_row().nfr)
     assert row.method == "cache of 100 %" and len(fusion.study.runs) == before + 2
+
+
+def test_a_head_answers_for_inputs_that_the_cache_does_not_know(fusion, fused):
+    nearest, learned = (fused.cache_row(fusion.study, 90, by_head) for by_head in (False, True))
+    assert learned.method == "cache of 90 %, head" and nearest.method == "cache of 90 %"
+    assert set(learned.records).isdisjoint(nearest.records)
+    olds = [old.predictions("test").logits for old in fused.pair.olds]
+    for seed, old in enumerate(olds):
+        run = fused.gated.runs[seed]
+        given = fusion.study.task, run, fused.pair.olds[seed], 0.9, seed
+        (near, exact), (guess, same) = (_looked_up(*given, by_head) for by_head in (False, True))
+        assert torch.equal(exact, same) and 0 < int(exact.sum()) < len(old)
+        kept = torch.tensor(old)[exact]
+        assert torch.equal(near[exact], kept) and torch.equal(guess[exact], kept)
+        assert not torch.equal(near[~exact], guess[~exact])
 
 
 def test_out_of_fold_answers_teach_and_the_old_model_answers(home, monkeypatch):
