@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LESSONS', 'UNLABELLED', 'HEAD_FILE', 'FEWEST_PAIRS', 'tilted', 'hardened', 'what_to_learn', 'StudentOfTraffic',
-           'refuse_overlap', 'OldLogitsHead', 'FittedHead', 'fit_head', 'LearnedCache', 'embedded', 'OneModel',
-           'Anchor', 'RobustnessCongruent', 'beside']
+           'refuse_overlap', 'OldLogitsHead', 'FittedHead', 'fit_head', 'head_steps', 'LearnedCache', 'embedded',
+           'OneModel', 'Anchor', 'RobustnessCongruent', 'beside']
 
 # %% ../nbs/retire_the_old.ipynb #rto00004
 import json
@@ -267,6 +267,16 @@ def fit_head(
         return _trained(head, (embedding, logits, target), order[held:], order[:held])
 
 
+def head_steps(
+    pairs: int,  # that it is trained on, those that are held out among them
+) -> int:
+    """The steps of a head's training, with batches of 256: about twelve passes, at least 400 and
+    at most 4,000 steps.
+    """
+    seen = pairs - max(pairs // 10, 1)
+    return int(min(max(seen // 256 * 12, 400), 4000))
+
+
 def _tensor(values: object) -> torch.Tensor:
     """Values as a tensor on the processor; floats in single precision."""
     given = values if torch.is_tensor(values) else torch.from_numpy(np.array(values))
@@ -290,7 +300,7 @@ def _trained(head: OldLogitsHead, pairs: tuple, seen: torch.Tensor, held: torch.
         read = torch.cat([pairs[0], pairs[1].log_softmax(1)], 1)
         head.mean.copy_(read.mean(0))
         head.scale.copy_(read.std(0).clamp(min=1e-3))
-    size, steps = 256, int(min(max(len(seen) // 256 * 12, 400), 4000))
+    size, steps = 256, head_steps(len(seen) + len(held))
     optimizer = torch.optim.AdamW(head.parameters(), 2e-3, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     best, kept = _held_out(head, pairs, held), _copy(head)

@@ -17,8 +17,10 @@ from compatkit.experiments.retirements import (
     asked_once,
     check_retirement,
     claim_lines,
+    cost_table,
     embeddings_of,
     head_once,
+    main_rows,
     pick,
     retirement_table,
     students_of,
@@ -238,6 +240,25 @@ def test_caches_of_a_share_answer_the_test_split(models, rows):
     for learned in (False, True):
         row = found.cached("cache of 50 %", dial, 0.5, learned)
         assert row.seeds == 2 and row.setting == whole.setting.removesuffix("; none was on a par")
+
+
+def test_costs_count_what_is_done(models, world):
+    found, traffic = RetirementRows(models), world[2]
+    shown = [*found.untreated(), *main_rows(found, students_of("rule", "data"))]
+    table = cost_table(found, shown)
+    assert list(table.index) == [row.method for row in shown[2:]]
+    asks, steps, kept = (table[name] for name in table)
+    batch = tiny.RECIPE.batch_size
+    seen = len(models.update.new.train) + len(traffic.rows)
+    own = -(-seen // batch) * tiny.RECIPE.epochs
+    assert steps["student of the rule"] == own and asks["student of the rule"] == "one model"
+    assert steps["student of the rule, with its head"] == own + 400
+    assert asks["rule over both models"] == "two models" and kept["rule over both models"]
+    width = 4 * (tiny.RECIPE.width + len(models.update.new.classes))
+    assert kept["rule with the nearest neighbour"] == f"{width:,} bytes an answer"
+    assert (
+        kept["rule with the head"].startswith("a head of ") and steps["rule with the head"] == 400
+    )
 
 
 def test_a_treatment_of_churn_trains_from_the_right_model(models):
