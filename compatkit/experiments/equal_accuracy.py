@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['FAMILIES', 'BELOW', 'Family', 'family_of', 'lowest_of', 'lowest_at', 'Level', 'Summary', 'method_summaries',
-           'level_words', 'summaries_markdown', 'Beside', 'points_beside', 'points_markdown', 'noise_markdown']
+           'level_words', 'summaries_markdown', 'Beside', 'points_beside', 'points_markdown', 'noise_markdown',
+           'relative_nfr', 'open_questions_markdown', 'open_questions_words']
 
 # %% ../../nbs/experiments/equal_accuracy.ipynb #e26447a6
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,9 @@ from statistics import median
 from typing import NamedTuple
 
 # %% ../../nbs/experiments/equal_accuracy.ipynb #17765728
+import numpy as np
+from scipy.stats import permutation_test, spearmanr
+
 from .claims import kept_evidence
 
 # %% ../../nbs/experiments/equal_accuracy.ipynb #bc73f765
@@ -268,3 +272,63 @@ def noise_markdown(
         seeds = f"{one['seeds']}" + (", one base" if one["shared_base"] else "")
         lines.append((one["place"], *_noise_cells(one, "churn"), *_noise_cells(one, "nfr"), seeds))
     return _table(lines)
+
+# %% ../../nbs/experiments/equal_accuracy.ipynb #opq00002
+def relative_nfr(place: Mapping) -> float:
+    """NFR as a share of what independent errors would give (PCT, equation 11)."""
+    return place["nfr"] / (place["accuracy_old"] * (1 - place["accuracy"]))
+
+
+def open_questions_markdown(
+    results: str | Path | None = None,  # results/ unless told
+) -> str:
+    """An upgrade a line: gain, NFR, relative NFR, and what becomes of a flip under other seeds."""
+    header = ["upgrade", "gain in accuracy", "NFR %", "relative NFR %", "flips again %"]
+    lines = [(*header, "the other new model is right %", "the other old model was wrong %")]
+    for one in sorted(kept_evidence(results)["places"], key=_gain, reverse=True):
+        found = one["recurring"] or dict.fromkeys(("again", "new_right", "old_wrong"))
+        shares = [_rounded(found[name]) for name in ("again", "new_right", "old_wrong")]
+        gain = f"{100 * _gain(one):+.2f}"
+        cells = (gain, _points(one["nfr"]), _rounded(relative_nfr(one)), *shares)
+        lines.append((one["place"], *cells))
+    return _table(lines)
+
+
+def open_questions_words(
+    results: str | Path | None = None,  # results/ unless told
+) -> str:
+    """Two sentences: the rank correlation of gain and relative NFR over upgrades, and the median
+    share of flips that recur.
+    """
+    places = kept_evidence(results)["places"]
+    lines = []
+    if len(places) > 3:
+        given = [_gain(one) for one in places], [relative_nfr(one) for one in places]
+        tested = permutation_test(
+            (given[0],),
+            lambda gains: spearmanr(gains, given[1]).statistic,
+            permutation_type="pairings",
+            n_resamples=9999,
+            rng=np.random.default_rng(0),
+        )
+        lines.append(
+            f"Over {len(places)} upgrades the rank correlation of gain and relative NFR is "
+            f"{tested.statistic:+.2f} (permutation p = {tested.pvalue:.2f})."
+        )
+    again = [one["recurring"]["again"] for one in places if one["recurring"]]
+    if again:
+        lines.append(
+            f"Of the negative flips of one pair of seeds {median(again):.0%} flip in another pair "
+            f"too (median over {len(again)} upgrades, {min(again):.0%} to {max(again):.0%})."
+        )
+    return " ".join(lines)
+
+
+def _gain(place: Mapping) -> float:
+    """New accuracy less old."""
+    return place["accuracy"] - place["accuracy_old"]
+
+
+def _rounded(value: float | None) -> str:
+    """A share in whole percent; a dash where there is none."""
+    return "–" if value is None else f"{100 * value:.0f}"

@@ -18,6 +18,8 @@ from typing import NamedTuple
 from .claims import claims_markdown
 from compatkit.experiments.equal_accuracy import (
     noise_markdown,
+    open_questions_markdown,
+    open_questions_words,
     points_markdown,
     summaries_markdown,
 )
@@ -368,13 +370,24 @@ old one. A deterministic old model has no such floor. *One base*: all seeds begi
 pretrained base, so their spread says nothing about another one.
 """
 
+_OPEN = """## What the papers leave open
+
+Does a larger gain in accuracy flip less? *Relative NFR* (PCT, equation 11) counts flips against
+what two models would flip whose errors are independent. Which flips are noise of the seed? A
+negative flip of one pair of old and new models is followed into the pairs of the other seeds: it
+flips there again, or their new model has it right, or their old model had it wrong already (the
+last two may come together). A flip that comes again belongs to the update, one that does not to
+the seed. Upgrades of one task are not independent of each other.
+"""
+
 
 def methods_page(
     results: str | Path,  # the folder results/
 ) -> str:
     """`results/methods.md`: methods at equal accuracy, and the noise in each upgrade."""
     parts = [_METHODS, summaries_markdown(results), _BESIDE, points_markdown(results)]
-    return "\n".join([*parts, _NOISE, noise_markdown(results)])
+    parts += [_NOISE, noise_markdown(results), _OPEN, open_questions_words(results), ""]
+    return "\n".join([*parts, open_questions_markdown(results)])
 
 
 def result_pages(

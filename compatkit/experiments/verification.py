@@ -30,6 +30,8 @@ import numpy as np
 from .claims import claims_html, kept_evidence
 from compatkit.experiments.equal_accuracy import (
     noise_markdown,
+    open_questions_markdown,
+    open_questions_words,
     points_markdown,
     summaries_markdown,
 )
@@ -644,6 +646,7 @@ def verify_saved(root: Path, results: Path) -> Iterator[Verdict]:
             summaries_markdown(results),
             points_markdown(results),
             noise_markdown(results),
+            open_questions_words(results) + "\n\n" + open_questions_markdown(results),
         ],
     }
     for name, wanted in shown.items():

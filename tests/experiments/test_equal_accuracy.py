@@ -13,16 +13,19 @@ from compatkit.experiments.equal_accuracy import (
     lowest_of,
     method_summaries,
     noise_markdown,
+    open_questions_markdown,
+    open_questions_words,
     points_beside,
     points_markdown,
     summaries_markdown,
 )
 
 
-def place(name, nfr=0.04, reseed=None, old=0.7, points=None, **methods):
+def place(name, nfr=0.04, reseed=None, old=0.7, points=None, recurring=None, **methods):
     about = {"place": name, "tables": [], "seeds": 3, "accuracy": 0.8, "accuracy_old": old}
     about |= {"nfr": nfr, "churn": 0.1, "reseed": reseed or {"old": None, "new": None}}
     about |= {"shared_base": name == "piqa", "methods": methods, "points": points or {}}
+    about |= {"recurring": recurring}
     return about
 
 
@@ -103,6 +106,24 @@ def test_noise_is_split_into_a_reseed_and_what_the_update_adds(tmp_path):
     assert second == "| piqa | 10.00 | – | – | – | 4.00 | – | – | – | 3, one base |"
 
 
+def test_a_flip_is_followed_into_the_other_seeds_pairs(tmp_path):
+    found = {"again": 0.6, "new_right": 0.3, "old_wrong": 0.2}
+    write(tmp_path, place("x"), place("y", old=0.6, recurring=found))
+    first, second = open_questions_markdown(tmp_path).splitlines()[2:]
+    assert first == "| y | +20.00 | 4.00 | 33 | 60 | 30 | 20 |"  # 0.04 / (0.6 × 0.2)
+    assert second == "| x | +10.00 | 4.00 | 29 | – | – | – |"
+    words = open_questions_words(tmp_path)
+    assert words.startswith("Of the negative flips") and "60% flip in another pair" in words
+
+
+def test_a_larger_gain_and_relative_nfr_are_correlated_over_upgrades(tmp_path):
+    olds, flips = (0.5, 0.6, 0.65, 0.7, 0.75), (0.05, 0.04, 0.03, 0.02, 0.01)
+    write(tmp_path, *(place(f"{old}", nfr, old=old) for old, nfr in zip(olds, flips)))
+    words = open_questions_words(tmp_path)  # the larger the gain, the more flips
+    assert "Over 5 upgrades" in words and "is +1.00 (permutation p = 0.02)" in words
+
+
 def test_nothing_kept_nothing_said(tmp_path):
     assert method_summaries(tmp_path) == points_beside(tmp_path) == []
     assert len(noise_markdown(tmp_path).splitlines()) == 2
+    assert open_questions_words(tmp_path) == ""

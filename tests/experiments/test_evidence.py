@@ -33,6 +33,7 @@ from compatkit.experiments.evidence import (
     placements,
     places,
     ratio,
+    recurrence,
 )
 from compatkit.experiments.kept_answers import Shelf, truth_of
 from compatkit.experiments.verification import verify_evidence
@@ -237,3 +238,12 @@ def test_the_gap_between_two_trainings_is_that_of_their_relative_nfr(monkeypatch
 
     assert told("the last epoch") == pytest.approx(0 - expected)
     assert told("the first epoch") == 0
+
+
+def test_a_flip_that_comes_again_belongs_to_the_update():
+    olds = np.array([[1, 1, 1, 0, 1], [1, 1, 0, 0, 1]], bool)
+    news = np.array([[0, 0, 0, 1, 1], [0, 1, 0, 1, 1]], bool)
+    # flips: three of the first pair, one of the second, which is one of the first's
+    found = recurrence(olds, news)
+    assert found == pytest.approx({"again": 2 / 4, "new_right": 1 / 4, "old_wrong": 1 / 4})
+    assert recurrence(olds[:1], news[:1]) is None and recurrence(olds, olds) is None
