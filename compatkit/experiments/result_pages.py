@@ -168,7 +168,9 @@ def unclean_words(table: ResultTable, unclean: Mapping[str, bool]) -> list[str]:
     dirty = sum(unclean.get(run, True) for run in runs)
     if not dirty:
         return []
-    return [f"*{dirty} of its {len(runs)} runs were recorded from a tree with uncommitted changes.*"]
+    return [
+        f"*{dirty} of its {len(runs)} runs were recorded from a tree with uncommitted changes.*"
+    ]
 
 # %% ../../nbs/experiments/result_pages.ipynb #8f0f5ae1
 _COLUMNS = """A row is a method; every number is a mean over seeds with its standard deviation, in percent.

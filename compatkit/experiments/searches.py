@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['NONE', 'searched_fields', 'setting_of', 'tried_like', 'Tried', 'Rechosen', 'preferred', 'judged', 'grid_of',
-           'choices_again']
+           'marked_again', 'choices_again']
 
 # %% ../../nbs/experiments/searches.ipynb #srch0004
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 # %% ../../nbs/experiments/searches.ipynb #srch0006
-from .kept_answers import KeptRun, KeptTable, Shelf
+from .kept_answers import KeptRun, KeptTable, Shelf, strengths_of
 from .result_tables import Row
 from .runs import flat
 from .treatments import METHODS
@@ -221,16 +221,23 @@ def _encoded(kept: KeptTable, row: Row) -> Rechosen:
     return judged(row, tried, chosen, _accuracy(_on_selection(kept, kept.news)) - allowed)
 
 
-def _dialled(kept: KeptTable) -> list[Rechosen]:
-    """Which share of cross-entropy is marked."""
+def marked_again(kept: KeptTable) -> list[Row]:
+    """A dial's rows with the chosen share of cross-entropy marked as the rule has it."""
     from compatkit.experiments.language_study import with_choice
 
     shares = [row for row in kept.table.rows if row.method.startswith("c = ")]
     plain = [replace(row, setting=row.setting.split(";")[0]) for row in shares]
-    again = with_choice(plain, kept.rows["new model"])
-    wrong = [pair for pair in zip(shares, again) if pair[0].setting != pair[1].setting]
+    marked = {row.method: row for row in with_choice(plain, kept.rows["new model"])}
+    return [marked.get(row.method, row) for row in kept.table.rows]
+
+
+def _dialled(kept: KeptTable) -> list[Rechosen]:
+    """Which share of cross-entropy is marked."""
+    pairs = zip(kept.table.rows, marked_again(kept), strict=True)
+    wrong = [pair for pair in pairs if pair[0].setting != pair[1].setting]
     words = "; ".join(f"kept {one.setting!r}, made {other.setting!r}" for one, other in wrong)
-    return [Rechosen("c", "differs" if wrong else "same", len(shares), words)]
+    count = sum(row.method.startswith("c = ") for row in kept.table.rows)
+    return [Rechosen("shares", "differs" if wrong else "same", count, words)]
 
 
 def _reranked(kept: KeptTable, row: Row) -> Rechosen:
@@ -268,6 +275,17 @@ def _dial_behind(kept: KeptTable, configuration: Mapping):
             return run
     raise ValueError(f"the dial over {configuration['parents'][0]} is not kept")
 
+# %% ../../nbs/experiments/searches.ipynb #srch0023
+def _strengthened(kept: KeptTable, row: Row) -> Rechosen:
+    """Whether the runs of all strengths are kept that a baseline was trained with."""
+    note = next((one for one in kept.table.notes if one.startswith("strengths: ")), "")
+    found = re.search(rf"[:;] {re.escape(row.method)} ([^;]+)", note)
+    told = {float(one) for one in found[1].split(", ")} if found else set()
+    if lacking := sorted(told - set(strengths_of(kept, row))):
+        words = "runs of strength " + ", ".join(f"{one:g}" for one in lacking) + " are not kept"
+        return Rechosen(row.method, "not checked", 0, words)
+    return Rechosen(row.method, "same", len(told))
+
 # %% ../../nbs/experiments/searches.ipynb #srch0018
 def _choice_of(kept: KeptTable, row: Row) -> Rechosen | None:
     """What became of a row's choice; None for a row that nobody chose."""
@@ -279,6 +297,8 @@ def _choice_of(kept: KeptTable, row: Row) -> Rechosen | None:
     if kept.notebook == "reranking":
         searched = row.method.startswith("re-ranked, ") or row.method == "token-level mixture"
         return _reranked(kept, row) if searched else None
+    if kept.notebook == "bcwi":
+        return _strengthened(kept, row) if row.setting.startswith("strength ") else None
     return _trained(kept, row)
 
 

@@ -55,7 +55,7 @@ from compatkit.experiments.result_tables import (
     measure,
 )
 from .runs import project_root, results_folder
-from .searches import choices_again
+from .searches import choices_again, marked_again
 from .store import checked_predictions, kept_places, read_records
 from .upgrades import WHOLE, whole_validation
 from ..metrics import fix_rate, new_fault_rate, over_seeds
@@ -506,9 +506,10 @@ def renew_tables(
     results: str | Path | None = None,  # the folder results/; the project's by default
 ) -> list[str]:
     """Write all kept tables as today's rules have them, without training: the weights and prices
-    that are chosen on selection, the intervals of accuracy differences, and what follows from
-    the predictions in their notes. Returns the names of those that changed, and of those that
-    cannot be computed from what is published, with the reason; these stay as they are.
+    that are chosen on selection, the marks of shares of cross-entropy, the intervals of accuracy
+    differences, and what follows from the predictions in their notes. Returns the names of those
+    that changed, and of those that cannot be computed from what is published, with the reason;
+    these stay as they are.
     """
     changed = []
     for name, table in shelf.tables.items():
@@ -525,7 +526,9 @@ def renew_tables(
 
 def _of_today(kept: KeptTable) -> ResultTable:
     """The table as today's rules have it."""
-    rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in kept.table.rows)
+    marked = marked_again(kept) if (kept.notebook, kept.kind) == ("muscle", "dial") else None
+    rows = marked or kept.table.rows
+    rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in rows)
     counted = kept.kind not in ("cost", "guarantee")
     return replace(kept.table, rows=rows, notes=notes_again(kept) if counted else kept.table.notes)
 

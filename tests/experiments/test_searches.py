@@ -1,4 +1,4 @@
-"""Searches: what was tried is found among kept runs, the rule chooses again, a wrong choice is caught."""
+"""Searches: what was tried is found, the rule chooses again, a wrong choice is caught."""
 
 import json
 import shutil
@@ -14,6 +14,7 @@ from compatkit.experiments.searches import (
     Tried,
     choices_again,
     judged,
+    marked_again,
     preferred,
     searched_fields,
     setting_of,
@@ -156,7 +157,7 @@ def test_a_setting_is_told_from_the_recipe():
 SHOWN = [
     ("embeddings-massive-mini-main", 20),
     ("reranking-arithmetic-mini-main", 36),
-    ("muscle-arithmetic-mini-a-dial", 5),
+    ("muscle-arithmetic-mini-b-dial", 5),
 ]
 
 
@@ -165,6 +166,21 @@ def test_other_kinds_of_dials_are_chosen_again(name, settings):
     shelf = Shelf(ROOT / "results")
     found = choices_verdict(shelf.table(name))
     assert (found.word, found.numbers) == ("same", settings), found
+
+
+def test_a_mark_that_moved_is_caught_and_renewed(tmp_path):
+    name = "muscle-arithmetic-mini-b-dial"
+    folder = tmp_path / "muscle-arithmetic"
+    shutil.copytree(ROOT / "results" / folder.name, folder)
+    path = folder / "tables.json"
+    tables = json.loads(path.read_text())
+    before = [one["setting"] for one in tables[name]["rows"]]
+    moved = next(one for one in tables[name]["rows"] if "; " in one["setting"])
+    moved["setting"] = moved["setting"].split(";")[0]
+    path.write_text(json.dumps(tables))
+    kept = Shelf(tmp_path).table(name)
+    assert choices_verdict(kept).word == "differs"
+    assert [row.setting for row in marked_again(kept)] == before
 
 
 def test_a_dial_that_says_otherwise_is_caught(tmp_path):
