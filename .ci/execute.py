@@ -7,11 +7,17 @@ Cells marked
 is cleaned as
 nbdev_clean does. A notebook is not saved when a cell fails or an output holds a path of this
 machine.
+
+`.ci/execute.py benchmarks --only "Proving the tables"` runs one section of a notebook, and saves
+its outputs alone: before it the earlier cells run that define the names it uses.
 """
 
+import argparse
+import ast
 import os
 import re
 import subprocess
+import symtable
 import sys
 from pathlib import Path
 
@@ -59,18 +65,79 @@ def paths_in(notebook):
                 yield from ((position, path) for path in machine_paths("".join(text)))
 
 
-def run_cells(client, cells):
-    """Run the code cells, but for those that are not to be run, and clean their outputs."""
+def section_cells(cells, title):
+    """The positions of the code cells below a heading, down to the next heading of its rank;
+    ValueError lists the headings for one that is not there.
+    """
+    headings = {}
+    for position, cell in enumerate(cells):
+        found = re.match(r"(#+) (.+)", cell.source) if cell.cell_type == "markdown" else None
+        if found:
+            headings[position] = len(found[1]), found[2].strip()
+    starts = [position for position, (_, name) in headings.items() if name == title]
+    if len(starts) != 1:
+        names = ", ".join(name for _, name in headings.values())
+        raise ValueError(f"{len(starts)} sections are called {title!r}; there are {names}")
+    rank = headings[starts[0]][0]
+    ends = [at for at, (other, _) in headings.items() if at > starts[0] and other <= rank]
+    inside = range(starts[0], min(ends, default=len(cells)))
+    return [position for position in inside if cells[position].cell_type == "code"]
+
+
+def names_in(source):
+    """(names that a cell defines, names that it takes from earlier cells)."""
+    code = re.sub(r"^[%!].*$", "", source, flags=re.M)
+    table = symtable.symtable(code, "cell", "exec")
+    own = {one.get_name() for one in table.get_symbols() if one.is_assigned() or one.is_imported()}
+    scopes, used = [table], set()
+    for scope in scopes:  # grows while it is read
+        scopes += scope.get_children()
+        found = (one for one in scope.get_symbols() if one.is_referenced())
+        used |= {one.get_name() for one in found if scope is table or one.is_global()}
+    return own, used - {name for name in own if not read_first(name, code)}
+
+
+def read_first(name, code):
+    """Whether a cell reads a name no later than it defines it, as `x = f(x)` does."""
+    nodes = [node for node in ast.walk(ast.parse(code)) if getattr(node, "id", "") == name]
+    lines = {
+        kind: [node.lineno for node in nodes if isinstance(node.ctx, kind)]
+        for kind in (ast.Load, ast.Store)
+    }
+    return bool(lines[ast.Load]) and min(lines[ast.Load]) <= min(lines[ast.Store], default=0)
+
+
+def with_needed(cells, wanted):
+    """The wanted positions and those of the earlier code cells that define what they use."""
+    parts = {n: names_in(c.source) for n, c in enumerate(cells) if c.cell_type == "code"}
+    found, used = set(wanted), set()
+    for position in sorted((n for n in parts if n <= max(wanted)), reverse=True):
+        defined, mine = parts[position]
+        if position in found or defined & used:
+            found.add(position)
+            used |= mine
+    return sorted(found)
+
+
+def run_cells(client, cells, title=""):
+    """Run the code cells, but for those that are not to be run, and clean their outputs; of one
+    section alone where a title is given.
+    """
+    saved = section_cells(cells, title) if title else range(len(cells))
+    runs = with_needed(cells, saved) if title else saved
     with client.setup_kernel():
-        for position, cell in enumerate(cells):
+        for position in runs:
+            cell, before = cells[position], cells[position].get("outputs")
             left_out = re.search(r"^#\|\s*eval:\s*false", cell.source, re.M)
             if cell.cell_type == "code" and not left_out:
                 client.execute_cell(cell, position)
-                cell.outputs = without_progress(cell.outputs)
+                cell.outputs = without_progress(cell.outputs) if position in saved else before
 
 
-def execute(path):
-    """Run one notebook and write it back with clean outputs; ValueError for machine paths."""
+def execute(path, title=""):
+    """Run one notebook, or a section of it, and write it back with clean outputs; ValueError for
+    machine paths.
+    """
     import nbformat
     from nbclient import NotebookClient
 
@@ -86,7 +153,7 @@ def execute(path):
         resources=resources,
         kernel_manager_class=own_kernel_manager(),
     )
-    run_cells(client, notebook.cells)
+    run_cells(client, notebook.cells, title)
     notebook.metadata.pop("widgets", None)
     found = [f"cell {position}: {path}" for position, path in paths_in(notebook)]
     if found:
@@ -120,15 +187,21 @@ def chosen(names, rooms):
     return found or list(rooms)
 
 
-def main(names):
+def main(arguments):
+    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    asked.add_argument("notebooks", nargs="*", help="all for none")
+    asked.add_argument("--only", default="", metavar="SECTION", help="of one notebook")
+    asked = asked.parse_args(arguments)
+    if asked.only and len(asked.notebooks) != 1:
+        sys.exit("--only is for a section of one notebook: name the notebook too")
     sys.path.insert(0, str(ROOT))
     from compatkit.experiments.house import rooms
 
-    paths = [ROOT / "nbs" / f"{name}.ipynb" for name in chosen(names, rooms(ROOT))]
+    paths = [ROOT / "nbs" / f"{name}.ipynb" for name in chosen(asked.notebooks, rooms(ROOT))]
     failed = []
     for path in paths:
         try:
-            execute(path)
+            execute(path, asked.only)
             print(f"executed {path.relative_to(ROOT)}", flush=True)
         except Exception as error:
             failed.append(path.name)

@@ -9,7 +9,9 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -430,3 +432,37 @@ def test_where_everything_is_required_a_skip_fails(tmp_path):
     assert done.returncode == 1 and "no chromium" in done.stdout
     assert run_pytest(tmp_path, marked, COMPATKIT_REQUIRE_ALL="1").returncode == 0
     assert run_pytest(tmp_path, importing, COMPATKIT_REQUIRE_ALL="1").returncode != 0
+
+
+@pytest.fixture(scope="module")
+def execute():
+    """The script that saves outputs."""
+    spec = spec_from_file_location("execute_notebooks", ROOT / ".ci" / "execute.py")
+    module = module_from_spec(spec)
+    sys.path.insert(0, str(ROOT / ".ci"))  # it imports its neighbour
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(ROOT / ".ci"))
+    return module
+
+
+def test_one_section_brings_the_cells_that_it_needs(execute):
+    path = NBS / "benchmarks.ipynb"
+    cells = [
+        SimpleNamespace(cell_type=cell["cell_type"], source=source_of(cell))
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+    ]
+    inside = execute.section_cells(cells, "Proving the tables")
+    runs = execute.with_needed(cells, inside)
+    assert set(inside) < set(runs) and len(runs) < 12 < len(cells)
+    defined = set().union(*(execute.names_in(cells[position].source)[0] for position in runs))
+    assert {"in_test", "os", "resource", "verify"} <= defined
+    with pytest.raises(ValueError, match="0 sections are called 'Proving'; there are benchmarks"):
+        execute.section_cells(cells, "Proving")
+
+
+def test_what_a_cell_takes_from_earlier_ones(execute):
+    source = "x = x + 1\ny = [z for z in x]\ndef f(a):\n    return g(a) + h\nw = 1\nprint(w)"
+    defined, used = execute.names_in(source)
+    assert defined == {"x", "y", "f", "w"} and used == {"x", "g", "h", "print"}

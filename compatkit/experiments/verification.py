@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['EXACT', 'ROUNDING', 'EXPECTED', 'row_again', 'notes_again', 'expected_rows', 'Verdict', 'Finding', 'compare_rows',
-           'verify_table', 'renew_tables', 'verify_study', 'verify_pages', 'verify_readme', 'verify_outputs',
-           'quotations', 'verify_quotations', 'verify_saved', 'verify_evidence', 'verify', 'verify_written']
+           'verify_table', 'choices_verdict', 'renew_tables', 'verify_study', 'verify_pages', 'verify_readme',
+           'verify_outputs', 'quotations', 'verify_quotations', 'verify_saved', 'verify_evidence', 'verify',
+           'verify_written']
 
 # %% ../../nbs/experiments/verification.ipynb #238855d4
 import html
@@ -45,6 +46,7 @@ from compatkit.experiments.kept_answers import (
     answered,
     bare,
     curves_of,
+    strengths_of,
 )
 from .result_pages import out_of_step
 from compatkit.experiments.result_tables import (
@@ -55,6 +57,7 @@ from compatkit.experiments.result_tables import (
     measure,
 )
 from .runs import project_root, results_folder
+from .searches import choices_again, marked_again
 from .store import checked_predictions, kept_places, read_records
 from .upgrades import WHOLE, whole_validation
 from ..metrics import fix_rate, new_fault_rate, over_seeds
@@ -196,15 +199,25 @@ def _setting_fits(kept: KeptTable, row: Row) -> bool:
 
 
 def _chosen_alpha(kept: KeptTable, row: Row):
-    """The Choice of a sweep's α on selection; None for a row that was not chosen."""
+    """The Choice of a dial of BCWI's tables on selection; None for a row that was not chosen."""
     from compatkit.bcwi import choose_alpha
 
-    chosen = re.fullmatch(r"α [\d.]+(: none qualified)?", row.setting)
+    chosen = re.fullmatch(r"(α|weight of old|strength) [\d.e-]+(: none qualified)?", row.setting)
     if not chosen or row.method.startswith("soup"):
         return None
     curves = curves_of(kept, row)
     targets = [run.predictions("selection") for run in kept.own(kept.rows["target model"])]
     return curves[0].chosen if len(curves) == 1 else choose_alpha(curves, targets, fewest=2)
+
+
+def _chosen_words(kept: KeptTable, row: Row, choice) -> str:
+    """A dial's choice as its row's setting must say it."""
+    dial = re.match(r"\D+(?= )", row.setting)[0]
+    value = choice.alpha
+    if dial == "strength":
+        strengths = sorted(strengths_of(kept, row))
+        value = strengths[round(choice.alpha * len(strengths))]
+    return f"{dial} {value:g}" + ("" if choice.qualified else ": none qualified")
 
 # %% ../../nbs/experiments/verification.ipynb #71b56bab
 def notes_again(kept: KeptTable) -> tuple[str, ...]:
@@ -315,7 +328,7 @@ class Verdict(NamedTuple):
     """What became of a kept table, a page, or a notebook's outputs."""
 
     name: str
-    word: str  # same, within rounding, differs, or not checked
+    word: str  # same, within rounding, one seed, differs, or not checked
     numbers: int = 0  # how many were compared
     detail: str = ""
 
@@ -471,9 +484,26 @@ def _row_findings(kept: KeptTable, row: Row) -> list[Finding]:
         words = f"{row.method}: setting {row.setting!r}, its runs say {_configured(kept, row)!r}"
         found.append(Finding(math.inf, EXACT, words))
     if kept.notebook == "bcwi" and (choice := _chosen_alpha(kept, row)) is not None:
-        chosen = f"α {choice.alpha:g}" + ("" if choice.qualified else ": none qualified")
-        found.append(_same_words(f"{row.method}, chosen α", row.setting, chosen))
+        chosen = _chosen_words(kept, row, choice)
+        found.append(_same_words(f"{row.method}, chosen on selection", row.setting, chosen))
     return found
+
+# %% ../../nbs/experiments/verification.ipynb #chos0002
+_WORST = ("differs", "not checked", "one seed", "same")
+
+
+def choices_verdict(kept: KeptTable) -> Verdict | None:
+    """The verdict on the choices among trained settings in a table; None where there are none."""
+    try:
+        made = choices_again(kept)
+    except (ValueError, KeyError, IndexError) as error:
+        return Verdict(f"{kept.name}, choices", "differs", 0, str(error))
+    if not made:
+        return None
+    word = min((one.word for one in made), key=_WORST.index)
+    told = [f"{one.method}: {one.detail}" for one in made if one.word == word and one.detail]
+    count = sum(one.settings for one in made)
+    return Verdict(f"{kept.name}, choices", word, count, "; ".join(told))
 
 # %% ../../nbs/experiments/verification.ipynb #1d95ce33
 def renew_tables(
@@ -481,9 +511,10 @@ def renew_tables(
     results: str | Path | None = None,  # the folder results/; the project's by default
 ) -> list[str]:
     """Write all kept tables as today's rules have them, without training: the weights and prices
-    that are chosen on selection, the intervals of accuracy differences, and what follows from
-    the predictions in their notes. Returns the names of those that changed, and of those that
-    cannot be computed from what is published, with the reason; these stay as they are.
+    that are chosen on selection, the marks of shares of cross-entropy, the intervals of accuracy
+    differences, and what follows from the predictions in their notes. Returns the names of those
+    that changed, and of those that cannot be computed from what is published, with the reason;
+    these stay as they are.
     """
     changed = []
     for name, table in shelf.tables.items():
@@ -500,7 +531,9 @@ def renew_tables(
 
 def _of_today(kept: KeptTable) -> ResultTable:
     """The table as today's rules have it."""
-    rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in kept.table.rows)
+    marked = marked_again(kept) if (kept.notebook, kept.kind) == ("muscle", "dial") else None
+    rows = marked or kept.table.rows
+    rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in rows)
     counted = kept.kind not in ("cost", "guarantee")
     return replace(kept.table, rows=rows, notes=notes_again(kept) if counted else kept.table.notes)
 
@@ -680,6 +713,7 @@ def _verify_group(names: Sequence[str], results: Path, data_dir: str) -> list[Ve
     for name in names:
         try:
             found.append(verify_table(shelf.table(name)))
+            found += filter(None, [choices_verdict(shelf.table(name))])
         except (FileNotFoundError, ModuleNotFoundError) as error:
             found.append(Verdict(name, "not checked", 0, f"the data are missing: {error}"))
         except (ValueError, KeyError) as error:

@@ -2,12 +2,20 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from compatkit.experiments import kept_answers
-from compatkit.experiments.kept_answers import Shelf, answered, recipe_of, truth_of
+from compatkit.experiments.kept_answers import (
+    Shelf,
+    answered,
+    recipe_of,
+    strengths_of,
+    truth_of,
+)
+from compatkit.experiments.result_tables import Row
 from compatkit.training.tasks import load_task
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,3 +79,40 @@ def test_docstrings_of_another_python_have_labels_too():
     assert classes[labels["asyncio.of_a_later_python.Class"]] == "asyncio"
     assert classes[labels["_pydecimal.of_a_later_python"]] == "decimal"
     assert "email.of_a_later_python" in labels and "another.module" not in labels
+
+
+def _baselines(strengths, seeds=2):
+    """A made-up table of BCWI whose baseline names runs of several strengths, seed by seed."""
+
+    def run(name, treatment):
+        return SimpleNamespace(id=name, run=SimpleNamespace(configuration={"treatment": treatment}))
+
+    news = [run(f"new-{seed}", None) for seed in range(seeds)]
+    trained = [
+        run(f"{at}-{seed}", {"name": "Mixout", "probability": at})
+        for seed in range(seeds)
+        for at in strengths
+    ]
+    count = len(strengths)
+    groups = [(news[at], *trained[at * count : (at + 1) * count]) for at in range(seeds)]
+    own = [one for group in groups for one in group]
+    return SimpleNamespace(
+        news=news, olds=["old"] * seeds, own=lambda row: own, of=lambda runs: lambda split: runs
+    )
+
+
+def test_a_baseline_is_found_at_the_strength_of_its_setting():
+    kept = _baselines((0.3, 0.9))
+    row = Row("Mixout", "strength 0.9", 2)
+    assert list(strengths_of(kept, row)) == [0.0, 0.3, 0.9]
+    assert {one.id for one in answered(kept_of(kept), row).answers("test")} == {"0.9-0", "0.9-1"}
+    none = Row("Mixout", "strength 0: none qualified", 2)
+    assert answered(kept_of(kept), none).answers("test") == kept.news
+    with pytest.raises(ValueError, match="names no 2 runs of strength 0.6"):
+        answered(kept_of(kept), Row("Mixout", "strength 0.6", 2))
+
+
+def kept_of(made):
+    """The made-up table under its notebook's name."""
+    made.notebook = "bcwi"
+    return made

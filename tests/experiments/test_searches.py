@@ -1,0 +1,195 @@
+"""Searches: what was tried is found, the rule chooses again, a wrong choice is caught."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from compatkit.experiments.kept_answers import Shelf, truth_of
+from compatkit.experiments.result_tables import Row
+from compatkit.experiments.searches import (
+    NONE,
+    Tried,
+    choices_again,
+    judged,
+    marked_again,
+    preferred,
+    searched_fields,
+    setting_of,
+    tried_like,
+)
+from compatkit.experiments.store import drop_runs, read_records
+from compatkit.experiments.verification import choices_verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDY, NAME = "gated-fusion-pydoc", "gated_fusion-pydoc-mini-a-main"
+OLDER = f"{NAME}-out_of_fold"
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """The embedded task's labels, loaded once."""
+    return truth_of("gated_fusion", "pydoc", "main")
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A copy of a published study that may be tampered with."""
+    folder = tmp_path / STUDY
+    shutil.copytree(ROOT / "results" / STUDY, folder)
+    return folder
+
+
+def shelf_of(study, truth):
+    """Its shelf, with the labels."""
+    shelf = Shelf(study.parent)
+    shelf._truths["", "pydoc", ""] = truth
+    return shelf
+
+
+def tampered(study, truth, change, name=NAME):
+    """The verdict on the choices of a table that was changed."""
+    path = study / "tables.json"
+    tables = json.loads(path.read_text())
+    change(tables[name], shelf_of(study, truth))
+    path.write_text(json.dumps(tables))
+    return choices_verdict(shelf_of(study, truth).table(name))
+
+
+def row(table, method):
+    """A kept table's row."""
+    return next(one for one in table["rows"] if one["method"] == method)
+
+
+def test_the_published_choices_are_those_of_the_rule(study, truth):
+    found = choices_verdict(shelf_of(study, truth).table(NAME))
+    assert (found.word, found.numbers) == ("same", 6) and found.name == f"{NAME}, choices"
+
+
+def other_gate(table, shelf):
+    """Another gate of the same search, with its own runs: everything fits but the choice."""
+    gated, fields = row(table, "gated fusion"), searched_fields("gated fusion")
+    others = [tried_like(shelf, run, fields) for run in gated["records"][:3]]
+    gated["records"][:3] = [one[0.5, 1e-4, 1.4] for one in others]
+    gated["setting"] = "D 50%, T 1.4, lr2 0.0001"
+
+
+def hidden_loss(table, shelf):
+    """Nobody was on a par, and the row does not say so any more."""
+    distilled = row(table, "dynamic distillation")
+    assert NONE in distilled["setting"]
+    distilled["setting"] = distilled["setting"].replace(f"; {NONE}", "")
+
+
+def invented_loss(table, shelf):
+    """A qualified setting that says it was none."""
+    row(table, "gated fusion")["setting"] += f"; {NONE}"
+
+
+@pytest.mark.parametrize("change", [other_gate, hidden_loss, invented_loss])
+def test_a_wrong_choice_is_caught(study, truth, change):
+    assert tampered(study, truth, change).word == "differs"
+
+
+def test_a_run_of_the_grid_that_was_taken_out_is_missed(study, truth):
+    shelf = shelf_of(study, truth)
+    gated = shelf.table(NAME).rows["gated fusion"]
+    others = tried_like(shelf, gated.records[1], searched_fields("gated fusion"))
+    drop_runs(study, [others[0.5, 1e-4, 1.4]])
+    found = choices_verdict(shelf_of(study, truth).table(NAME))
+    assert found.word == "differs" and "no kept runs on 3 seeds" in found.detail
+
+
+def test_a_choice_on_one_seed_is_listed_as_one(study, truth):
+    found = choices_verdict(shelf_of(study, truth).table(OLDER))
+    assert found.word == "one seed" and found.detail.count("today's rule on that seed") == 2
+
+    def claims_three(table, shelf):
+        table["notes"] = [note.replace("on seed 0 (of 3)", "on 3 of 3") for note in table["notes"]]
+        assert any("on 3 of 3" in note for note in table["notes"])
+
+    found = tampered(study, truth, claims_three, OLDER)
+    assert found.word == "differs" and "no kept runs on 3 seeds" in found.detail
+
+
+def test_tables_without_searches_have_no_verdict_on_choices(study, truth):
+    table = shelf_of(study, truth).table(NAME)
+    table.table = SimpleNamespace(rows=table.table.rows[:2], notes=())
+    assert choices_again(table) == [] and choices_verdict(table) is None
+
+
+GRID = [Tried(1, 0.81, 0.04), Tried(3, 0.80, 0.02), Tried(10, 0.78, 0.01)]
+
+
+@pytest.mark.parametrize(
+    "chosen, least, setting, word",
+    [
+        (3, 0.80, "", "same"),
+        (1, 0.80, "", "differs"),
+        (10, 0.80, "", "differs"),
+        (1, 0.90, NONE, "same"),
+        (1, 0.90, "", "differs"),
+        (3, 0.90, NONE, "differs"),
+        (3, 0.80, NONE, "differs"),
+        (7, 0.80, "", "differs"),
+    ],
+)
+def test_the_rule_takes_the_fewest_flips_on_a_par(chosen, least, setting, word):
+    made = Row("it", setting, 3)
+    assert judged(made, GRID, chosen, least).word == word
+    assert judged(made, GRID, chosen, least, one_seed=True).word == "one seed"
+
+
+def test_equal_settings_are_equally_right():
+    twins = [*GRID, Tried(4, 0.80, 0.02)]
+    assert preferred(twins, 0.80)[0].setting == 4
+    assert judged(Row("it", "", 3), twins, 3, 0.80).word == "same"
+
+
+def test_a_setting_is_told_from_the_recipe():
+    nested = {"treatment": {"name": "WithOldModel", "treatment": {"weight": 2.0, "alpha": 1.0}}}
+    rest, setting = setting_of(nested | {"recipe": {"weight": 9}}, ("weight",))
+    assert setting == (2.0,) and "alpha" in rest and "9" in rest
+
+
+SHOWN = [
+    ("embeddings-massive-mini-main", 20),
+    ("reranking-arithmetic-mini-main", 36),
+    ("muscle-arithmetic-mini-b-dial", 5),
+]
+
+
+@pytest.mark.parametrize("name, settings", SHOWN)
+def test_other_kinds_of_dials_are_chosen_again(name, settings):
+    shelf = Shelf(ROOT / "results")
+    found = choices_verdict(shelf.table(name))
+    assert (found.word, found.numbers) == ("same", settings), found
+
+
+def test_a_mark_that_moved_is_caught_and_renewed(tmp_path):
+    name = "muscle-arithmetic-mini-b-dial"
+    folder = tmp_path / "muscle-arithmetic"
+    shutil.copytree(ROOT / "results" / folder.name, folder)
+    path = folder / "tables.json"
+    tables = json.loads(path.read_text())
+    before = [one["setting"] for one in tables[name]["rows"]]
+    moved = next(one for one in tables[name]["rows"] if "; " in one["setting"])
+    moved["setting"] = moved["setting"].split(";")[0]
+    path.write_text(json.dumps(tables))
+    kept = Shelf(tmp_path).table(name)
+    assert choices_verdict(kept).word == "differs"
+    assert [row.setting for row in marked_again(kept)] == before
+
+
+def test_a_dial_that_says_otherwise_is_caught(tmp_path):
+    folder = tmp_path / "reranking-arithmetic"
+    shutil.copytree(ROOT / "results" / folder.name, folder)
+    lines = list(read_records(folder).values())
+    for one in (one for one in lines if one["configuration"]["kind"] == "dial"):
+        one["results"]["selection"][2][1] = 0.9  # the chosen weight would have many flips
+    text = "".join(json.dumps(one, sort_keys=True) + "\n" for one in lines)
+    (folder / "records.jsonl").write_text(text)
+    found = choices_verdict(Shelf(tmp_path).table("reranking-arithmetic-mini-main"))
+    assert found.word == "differs"
