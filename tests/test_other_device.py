@@ -141,7 +141,9 @@ def two_steps(treatment, away):
     other device, to which the model moves after it was prepared and each batch as it comes.
     """
     rows = tiny.data()
-    width = 3 * (1 + isinstance(treatment, RobustnessCongruent))  # that one holds two models' logits
+    width = 3 * (
+        1 + isinstance(treatment, RobustnessCongruent)
+    )  # that one holds two models' logits
     old = tiny.old_answers(rows, classes=width)
     collate = collator(rows, old_rows(old, rows.ids, rows.labels))
     torch.manual_seed(0)
@@ -326,7 +328,7 @@ def test_landscape(monkeypatch):
     assert all(np.allclose(*pair, atol=1e-4) for pair in zip(there, here, strict=True))
 
 
-def own_cases_answers(task, folder, old_folder, place):
+def own_cases_answers(task, folder, old_folder, place):  # noqa: F811
     """What own_case makes of given models itself: the new model's answers, BCWI's row, what a
     head learns from. Its trainings are the treatments above.
     """
