@@ -53,8 +53,11 @@ def linked(text, rooms):
 
 
 def readable(text):
-    """The same with means and their spreads on one line, and a dash for an undefined number."""
+    """The same with means and their spreads, and intervals, on one line, and a dash for an
+    undefined number.
+    """
     text = text.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}").replace("nan – nan", "–")
+    text = re.sub(r"(\[[+-]?[\d.]+,) ([+-]?[\d.]+\])(?!\()", rf"\1{NO_BREAK}\2", text)
     return re.sub(r"(<td[^>]*>|\| *)nan(?=</td>| *\|)", r"\1–", text)
 
 
@@ -106,11 +109,12 @@ def toctree(entries, caption=None):
 
 
 def welcome():
-    """The README's first command and its picture, for the first page."""
+    """What the project is, its first command and its picture, from README, for the first page."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
+    about = text.split("\n\n")[1]
     command = re.search(r"```bash\n.*?\n```", text, re.S)[0]
     picture = re.search(r"!\[([^]]*)\]\(results/([^)]+)\)", text)
-    return f"{command}\n\n![{picture[1]}](/measured/{picture[2]})\n\n*{picture[1]}.*\n"
+    return f"{about}\n\n{command}\n\n![{picture[1]}](/measured/{picture[2]})\n\n*{picture[1]}.*\n"
 
 
 def write_notebooks(target):
@@ -138,9 +142,18 @@ def write_notebooks(target):
 
 
 def write_measured(target, rooms):
-    """The pages of results/ with their pictures; the overview comes first."""
+    """The pages of results/ with their pictures; the overview comes first, the others in its
+    order.
+    """
     target.mkdir()
-    pages = sorted((ROOT / "results").glob("*.md"), key=lambda page: page.name != "README.md")
+    results = ROOT / "results"
+    overview = (
+        (results / "README.md").read_text(encoding="utf-8") if any(results.glob("*.md")) else ""
+    )
+    pages = sorted(
+        results.glob("*.md"),
+        key=lambda page: (page.name != "README.md", overview.find(f"({page.name})"), page.name),
+    )
     for page in pages:
         text = page.read_text(encoding="utf-8")
         for picture in set(PICTURE.findall(text)):

@@ -25,6 +25,7 @@ from torch import nn
 from .metrics import FlipCounts
 from .predictions import Predictions
 from .support.paired import score_statistic
+from .support.pictures import LINES, house_style, looks
 from .weights.interpolation import Line, checked_alpha, interpolate
 from .weights.rules import Rule, Scratch
 from compatkit.weights.tensors import (
@@ -150,25 +151,26 @@ def curve_picture(
     """
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(2, 1, figsize=(6, 5.5), sharex=True, layout="constrained")
-    for line, marker, (name, curves) in zip(
-        cycle(("-", "--", "-.", ":")), cycle("osD^v"), groups.items()
-    ):
-        look = {"linestyle": line, "marker": marker, "label": name or None}
-        _draw(panels[0], curves[0].alphas, [curve.accuracy for curve in curves], look)
-        _draw(panels[1], curves[0].alphas, [curve.nfr for curve in curves], look)
-    if interval is not None:
-        low, high = (100 * end for end in interval)
-        panels[0].axhspan(low, high, color="0.85", zorder=0, label="target model, 95 % interval")
-    panels[0].set(ylabel="accuracy, %", title=title)
-    panels[1].set(
-        ylabel="negative flip rate (NFR), %",
-        xlabel="α, the weight of the old model",
-        ylim=(0, None),
-    )
-    if panels[0].get_legend_handles_labels()[1]:
-        panels[0].legend(fontsize=8)
-    pyplot.close(figure)
+    with house_style():
+        figure, panels = pyplot.subplots(2, 1, figsize=(6, 5.5), sharex=True, layout="constrained")
+        for line, (name, own) in zip(cycle(LINES), looks(list(groups)).items()):
+            look = {"linestyle": line, "color": own.colour, "marker": own.marker}
+            look["label"], curves = name or None, groups[name]
+            _draw(panels[0], curves[0].alphas, [curve.accuracy for curve in curves], look)
+            _draw(panels[1], curves[0].alphas, [curve.nfr for curve in curves], look)
+        if interval is not None:
+            low, high = (100 * end for end in interval)
+            panels[0].axhspan(
+                low, high, color="0.88", zorder=0, label="target model, 95 % interval"
+            )
+        panels[0].set(ylabel="accuracy, %", title=title)
+        panels[1].set_xlabel("α, the weight of the old model")
+        panels[1].set_ylabel("negative flip rate (NFR), %")
+        panels[1].set_ylim(0, None)
+        named = panels[0].get_legend_handles_labels()
+        if named[1]:  # below the panels: inside it would lie over curves and the band
+            figure.legend(*named, loc="outside lower center", ncols=2)
+        pyplot.close(figure)
     return figure
 
 

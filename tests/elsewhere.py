@@ -25,6 +25,16 @@ class Elsewhere(torch.Tensor):
     def __init__(self, inside):
         self.inside = inside
 
+    @property
+    def data(self):
+        """As torch's; what is set brings its numbers along."""
+        return torch.Tensor.data.__get__(self)
+
+    @data.setter
+    def data(self, value):
+        torch.Tensor.data.__set__(self, value)
+        self.inside = value.inside
+
     @classmethod
     def __torch_dispatch__(cls, function, types, arguments=(), options=None):
         return _compute(function, arguments, options or {})

@@ -223,6 +223,9 @@ def make_language_model(target: Path, name: str) -> None:
         more = ["good", "bad"] if "Llama-3" in name else []
         size, _ = byte_pairs(target, ["<s>", "</s>", "<unk>", *more])
         first, last = 0, 1
+        if config_class is LlamaConfig:  # Llamas have tokenizer.json alone
+            for file in ("vocab.json", "merges.txt"):
+                (target / file).unlink()
     (target / "generation_config.json").write_text(
         json.dumps({"bos_token_id": first, "eos_token_id": last})
     )

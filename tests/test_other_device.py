@@ -4,6 +4,7 @@ left on the CPU fails, as on a GPU.
 
 import copy
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import tiny
 import tiny_llama
 import torch
 from elsewhere import DEVICE, Elsewhere, OtherDevice, move_model, moved
+from own_files import SPLITS, folder, old_answers, task  # noqa: F401 (fixtures)
 
 from compatkit import bcwi
 from compatkit.bcwi import interpolate, soup, start_from, sweep
@@ -20,6 +22,13 @@ from compatkit.distillation import (
     LogitDifferenceInhibition,
     NaiveReweighting,
 )
+from compatkit.embeddings import (
+    BackwardCompatibleTraining,
+    EmbeddingRegression,
+    embed,
+    frozen_head,
+)
+from compatkit.experiments import own_case, retirements, weight_planes
 from compatkit.gated_fusion import LearnGate
 from compatkit.language.adapters import add_adapter, copy_adapter
 from compatkit.language.teachers import HiddenStates, learnt_positions, top_tokens
@@ -30,6 +39,13 @@ from compatkit.muscle import (
     compatibility_loss_from_hidden,
 )
 from compatkit.regularizers import ElasticWeightConsolidation, Mixout, PriorWeightDecay
+from compatkit.retire_the_old import (
+    Anchor,
+    OldLogitsHead,
+    OneModel,
+    RobustnessCongruent,
+    StudentOfTraffic,
+)
 from compatkit.training.loop import Treatment, WithOldModel, collator, old_rows, outputs, predict
 from compatkit.weights import interpolation
 from compatkit.weights.fisher import fisher_diagonal
@@ -125,7 +141,11 @@ def two_steps(treatment, away):
     other device, to which the model moves after it was prepared and each batch as it comes.
     """
     rows = tiny.data()
-    collate = collator(rows, old_rows(tiny.old_answers(rows), rows.ids, rows.labels))
+    width = 3 * (
+        1 + isinstance(treatment, RobustnessCongruent)
+    )  # that one holds two models' logits
+    old = tiny.old_answers(rows, classes=width)
+    collate = collator(rows, old_rows(old, rows.ids, rows.labels))
     torch.manual_seed(0)
     model = treatment.prepare(tiny.model(dropout=0.0))
     model = (move_model(model) if away else model).train()
@@ -164,6 +184,11 @@ METHODS = {
     "prior weight decay": lambda: PriorWeightDecay(tiny.model(5), 3.0),
     "Mixout": lambda: Mixout(tiny.model(5), 0.7),
     "old model in the loop": lambda: WithOldModel(DynamicDistillation(), tiny.model(6)),
+    "backward-compatible training": lambda: BackwardCompatibleTraining(frozen_head(tiny.model(5))),
+    "regression to old embeddings": EmbeddingRegression,
+    "student of traffic": StudentOfTraffic,
+    "anchor": Anchor,
+    "RCAT": RobustnessCongruent,
 }
 
 
@@ -251,3 +276,83 @@ def test_two_steps_of_muscle(mask, no_autocast):
     losses = muscle_steps(False, mask)
     with OtherDevice():
         assert muscle_steps(True, mask) == pytest.approx(losses, rel=1e-4)
+
+
+def embeddings_and_head(away):
+    """What embeddings and a head in the old model's place make of a new model."""
+    rows, device = tiny.data(8), {"device": DEVICE if away else "cpu"}
+    torch.manual_seed(0)
+    both = OneModel(tiny.model(dropout=0.0), OldLogitsHead(32, 3, 3, 8), 0.5).eval()
+    model = tiny.model(dropout=0.0).eval()
+    both, model = (move_model(both), move_model(model)) if away else (both, model)
+    read = embed(model, rows, **device), predict(both, rows, **device)
+    old_head = frozen_head(model)
+    treatment = BackwardCompatibleTraining(old_head.to(DEVICE) if away else old_head)
+    return [read[0].vector, read[1].logits], treatment.configuration()
+
+
+def test_embeddings_and_a_head_in_the_old_models_place():
+    here, configuration = embeddings_and_head(away=False)
+    with OtherDevice():
+        there, same = embeddings_and_head(away=True)
+    assert all(np.allclose(*pair, atol=1e-5) for pair in zip(there, here, strict=True))
+    assert same == configuration
+
+
+def on_the_other_device(monkeypatch, room, *names):
+    """Evaluation in a room takes the model to the other device, as it does to a GPU."""
+    for name in names:
+        monkeypatch.setattr(room, name, partial(getattr(room, name), device=DEVICE))
+
+
+def planes_and_lines():
+    """What landscape measures of three models: lines, distances, the plane."""
+    rows = {name: tiny.data(16, seed) for seed, name in enumerate(("new_selection", "new_test"))}
+    old, new, target = (tiny.model(seed, dropout=0.0).eval() for seed in (1, 2, 3))
+    family = weight_planes.Family(old, {"new": new, "target": target}, rows)
+    lines = weight_planes.all_lines([family], (0.0, 0.5, 1.0), orders=1)
+    measured = weight_planes.surface(family, lines.matchings["target"][0].model, 3)
+    curves = [weight_planes.losses(curve) for (curve,) in lines.curves.values()]
+    return [*curves, measured.values], weight_planes.lines_table(lines)
+
+
+def test_landscape(monkeypatch):
+    """The models come from files to the CPU; the first answer takes each to the other device."""
+    for room in (interpolation, bcwi):
+        monkeypatch.setattr(room, "refuse_quantised", lambda *given: None)
+    here, table = planes_and_lines()
+    on_the_other_device(monkeypatch, weight_planes, "predict", "outputs")
+    with OtherDevice():
+        there, found = planes_and_lines()
+    assert found == table
+    assert all(np.allclose(*pair, atol=1e-4) for pair in zip(there, here, strict=True))
+
+
+def own_cases_answers(task, folder, old_folder, place):  # noqa: F811
+    """What own_case makes of given models itself: the new model's answers, BCWI's row, what a
+    head learns from. Its trainings are the treatments above.
+    """
+    case = own_case.Case(task, own_case.given_answers(task, old_answers(task)), folder, home=place)
+    own_case.try_interpolation(case, str(old_folder), 0.3)
+    model, tokenizer = own_case.text_classifier(str(folder), task.classes)
+    rows = {"test": own_case.encode(task.test, tokenizer, task.text_fields, case.tokens)}
+    retirements.keep_embedded(model, rows, task, place)
+    assert not case.applies_not
+    return case.new.predictions("test").logits, case.rows[-1], case.costs
+
+
+def test_own_case(task, folder, tmp_path_factory, monkeypatch):  # noqa: F811 (fixtures)
+    for room in (interpolation, bcwi):
+        monkeypatch.setattr(room, "refuse_quantised", lambda *given: None)
+    places = [tmp_path_factory.mktemp(name) for name in ("old", "here", "there")]
+    tiny.model(4, classes=task.classes).save_pretrained(places[0])
+    new, tokenizer = tiny.model(5, classes=task.classes), tiny.tokenizer()
+    new.save_pretrained(folder)
+    tokenizer.save_pretrained(places[0])
+    logits, row, costs = own_cases_answers(task, folder, places[0], places[1])
+    on_the_other_device(monkeypatch, own_case, "predict")
+    on_the_other_device(monkeypatch, retirements, "embedded")
+    with OtherDevice():
+        found = own_cases_answers(task, folder, places[0], places[2])
+    assert np.allclose(found[0], logits, atol=1e-5)
+    assert found[1:] == (row, costs) and row.method == "BCWI"

@@ -87,6 +87,20 @@ def test_an_undefined_number_is_a_dash():
     assert site.readable("| Nancy | nano |") == "| Nancy | nano |"
 
 
+def test_an_interval_stays_on_one_line():
+    assert site.readable("-3.67 [-4.82, -2.52]") == "-3.67 [-4.82,\u00a0-2.52]"
+    assert site.readable("[Table 1, 2](a.md) [1, 2](b.md)") == "[Table 1, 2](a.md) [1, 2](b.md)"
+
+
+def test_pages_of_results_come_in_the_overviews_order(tmp_path):
+    site.write_measured(tmp_path / "measured", {})
+    index = (tmp_path / "measured" / "index.md").read_text()
+    listed = index.rpartition(":titlesonly:")[2].split("```")[0].split()
+    assert set(listed) == RESULTS
+    places = [index.find(f"({name}.md") for name in listed]
+    assert places == sorted(places)
+
+
 def test_means_and_spreads_of_outputs_stay_on_one_line():
     output = nbformat.v4.new_output(
         "display_data", {"text/html": "<td>1 ± 2</td>", "text/plain": "1 ± 2"}

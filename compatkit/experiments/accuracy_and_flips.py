@@ -30,12 +30,17 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/experiments/accuracy_and_flips.ipynb #d8e8ab87
 def _draw_curves(axes, curves: Mapping, look: Mapping[str, Look]) -> None:
-    """Each dial's line: in its method's colour, or grey with a style of its own."""
+    """Each dial's line: in its method's colour, or grey with a style of its own; its seeds'
+    spread as a band.
+    """
     styles = cycle(LINES)
-    for name, (accuracy, nfr) in curves.items():
+    for name, (accuracy, nfr, *spread) in curves.items():
         colour = look[name].colour if name in look else GREY
         x, y = 100 * np.asarray(accuracy), 100 * np.asarray(nfr)
         axes.plot(x, y, linestyle=next(styles), color=colour, linewidth=1.3, label=name, zorder=1)
+        for deviation in spread:
+            low, high = (y + sign * 100 * np.asarray(deviation) for sign in (-1, 1))
+            axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def _draw_points(axes, rows: Sequence, look: Mapping[str, Look]) -> list[tuple]:
@@ -118,7 +123,7 @@ def _name(axes, labels: Sequence[tuple]) -> None:
 
 def accuracy_nfr_picture(
     rows: Sequence,  # Rows; the one called "old model" is drawn as a line of accuracy
-    curves: Mapping[str, tuple] | None = None,  # name → (accuracies, NFRs), fractions
+    curves: Mapping[str, tuple] | None = None,  # name → (accuracies, NFRs[, spread]), fractions
     floors: Mapping[str, float] | None = None,  # name → NFR, a fraction
     title: str = "",
 ) -> "Figure":

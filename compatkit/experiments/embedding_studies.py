@@ -361,7 +361,7 @@ def four_searches_picture(
             axes.set_xticklabels(("old", "new"))
             axes.set_yticklabels(("old\nqueries", "new\nqueries"))
             axes.grid(False)
-        figure.suptitle(title)
+        figure.suptitle(f"{title}, recall at 1 in %".removeprefix(", "))
     pyplot.close(figure)
     return figure
 

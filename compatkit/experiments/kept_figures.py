@@ -19,7 +19,6 @@ from .accuracy_and_flips import accuracy_nfr_picture
 from .kept_answers import KeptRun, KeptTable, Shelf, alphas_of, curves_of
 from .result_tables import keep_pictures, kept_pictures
 from ..metrics import FlipCounts
-from ..support.pictures import house_style
 
 # %% ../../nbs/experiments/kept_figures.ipynb #kf000006
 if TYPE_CHECKING:
@@ -175,8 +174,7 @@ def _alphas(kept: KeptTable) -> "Figure":
     split, name = ("test", "BCWI") if shown == chosen else ("selection", "BCWI, selection split")
     targets = kept.of(kept.own(kept.rows["target model"]))(split)
     band = target_interval([float(one.correct.mean()) for one in targets])
-    with house_style():
-        return curve_picture({name: curves_of(kept, row, split)}, band, kept.table.title)
+    return curve_picture({name: curves_of(kept, row, split)}, band, kept.table.title)
 
 
 _DRAWN: dict[str, Callable] = {

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['POSTERIORS', 'TRIED_PRICES', 'TRIED_WEIGHTS', 'fitted', 'mean_curve', 'rule_curve', 'chosen_price', 'rule_row',
            'certified_rows', 'mixture_rows', 'ensemble_size', 'ensemble_note', 'ensemble_rows', 'published_method',
-           'published_row', 'published_rows', 'rule_curves', 'draw_rule', 'beside']
+           'published_row', 'published_rows', 'rule_curves', 'beside']
 
 # %% ../../nbs/experiments/rule_rows.ipynb #92822e41
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,6 @@ from math import inf, isnan
 
 # %% ../../nbs/experiments/rule_rows.ipynb #f096752c
 import numpy as np
-from matplotlib.figure import Figure
 
 # %% ../../nbs/experiments/rule_rows.ipynb #886517e8
 from compatkit.decisions import (
@@ -251,30 +250,20 @@ def published_rows(upgrade: Upgrade, scale: str, method: str, needs: str) -> lis
     return [part.row(method, runs, setting), ruled]
 
 # %% ../../nbs/experiments/rule_rows.ipynb #9c9ce374
-def rule_curves(upgrade: Upgrade) -> dict:
-    """name → (mean, standard deviation) over seeds of (accuracy, NFR) on test at every price."""
-    names = ("new model's posterior", "pooled")
-    return {f"every price, {name}": rule_curve(upgrade, fitted(upgrade, name)) for name in names}
-
-
-def draw_rule(figure: Figure, curves: Mapping[str, tuple]) -> None:
-    """Add the rule's curves to a picture of accuracy against NFR; a band is one standard
-    deviation over seeds.
+def rule_curves(upgrade: Upgrade) -> dict[str, tuple]:
+    """A row's name → accuracies, NFRs and the NFRs' standard deviations over seeds, on test at
+    every price.
     """
-    axes = figure.axes[0]
-    for (label, (mean, std)), style in zip(curves.items(), ("-", "--")):
-        (line,) = axes.plot(*(100 * mean), style, linewidth=1.6, label=label, zorder=2)
-        low, high = (100 * (mean[1] + sign * std[1]) for sign in (-1, 1))
-        axes.fill_between(100 * mean[0], low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    axes.set_ylim(0, None)
-    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    names = ("new model's posterior", "pooled")
+    found = {name: rule_curve(upgrade, fitted(upgrade, name)) for name in names}
+    return {f"rule, {name}": (*mean, spread[1]) for name, (mean, spread) in found.items()}
 
 
 def beside(
-    curves: Mapping[str, tuple],  # name → (accuracies, NFRs)
+    curves: Mapping[str, tuple],  # name → (accuracies, NFRs, …)
     accuracy: float,  # at least this, as a fraction
 ) -> str:
     """Each curve's lowest NFR at an accuracy, in words; a dash where no point is as accurate."""
-    found = {name: at_accuracy(curve, accuracy) for name, curve in curves.items()}
+    found = {name: at_accuracy(curve[:2], accuracy) for name, curve in curves.items()}
     shown = (f"{name} {'–' if isnan(nfr) else f'{nfr:.2%}'}" for name, nfr in found.items())
     return f"accuracy at least {accuracy:.2%}: {', '.join(shown)}"

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from matplotlib import pyplot
 from two_models import shuffled
 
 from compatkit.decisions import PRICES, choose_price, keep_old, pool
 from compatkit.ensembles import average_logits, mix
 from compatkit.experiments import rule_rows as room
+from compatkit.experiments.accuracy_and_flips import accuracy_nfr_picture
 from compatkit.experiments.result_tables import ResultTable, Row
 from compatkit.experiments.rule_rows import (
     POSTERIORS,
@@ -19,7 +19,6 @@ from compatkit.experiments.rule_rows import (
     beside,
     certified_rows,
     chosen_price,
-    draw_rule,
     ensemble_note,
     ensemble_rows,
     fitted,
@@ -262,14 +261,12 @@ def test_seeds_without_logits_are_left_out_of_the_rules_row(shelf):
 
 def test_curves_are_drawn_over_all_prices():
     curves = rule_curves(UPGRADE)
-    assert [*curves] == ["every price, new model's posterior", "every price, pooled"]
-    figure, axes = pyplot.subplots()
-    draw_rule(figure, curves)
-    pyplot.close(figure)
-    assert [line.get_label() for line in axes.lines] == [*curves]
-    mean, _ = curves["every price, pooled"]
-    assert mean.shape == (2, len(PRICES)) and len(axes.collections) == 2
-    assert np.allclose(axes.lines[1].get_xydata(), 100 * mean.T)
+    assert [*curves] == ["rule, new model's posterior", "rule, pooled"]
+    axes = accuracy_nfr_picture([Row("rule, pooled", seeds=2)], curves).axes[0]
+    drawn = next(line for line in axes.lines if line.get_label() == "rule, pooled")
+    accuracy, nfr, spread = curves["rule, pooled"]
+    assert len(accuracy) == len(nfr) == len(spread) == len(PRICES)
+    assert np.allclose(drawn.get_xydata(), 100 * np.array([accuracy, nfr]).T)
 
 
 def test_dials_stand_side_by_side_at_one_accuracy():

@@ -30,6 +30,7 @@ from transformers import (
 from transformers.utils import logging
 
 import compatkit.training.models
+from compatkit.experiments.counts import MODELS
 from compatkit.metrics import agreement
 from compatkit.predictions import softmax
 from compatkit.training.models import (
@@ -196,6 +197,48 @@ def test_a_request_that_has_moved_on_is_named(hub):
 
 
 VICUNA, LLAMA = "lmsys/vicuna-7b-v1.5", "huggyllama/llama-7b"
+
+
+def test_the_made_up_cache_holds_the_files_that_the_repositories_hold(hub):
+    """Whatever else stood there would let a reader pass that fails on the hub itself."""
+    import make_hub_cache
+
+    bert, resnet = "google-bert/bert-base-uncased", "microsoft/resnet-34"
+    make_hub_cache.main(hub.parent, [VICUNA, LLAMA, resnet], ())
+    configuration = {"config.json", "tokenizer_config.json"}
+    pieces = configuration | {"tokenizer.json", "vocab.txt"}
+    generating = configuration | {"generation_config.json"}
+    shards = "00001-of-00002", "00002-of-00002"
+    electra_proposed, electra_main = (
+        {path.name for path in folder.iterdir()}
+        for folder in sorted(
+            (hub / f"models--{ELECTRA.replace('/', '--')}" / "snapshots").iterdir(), reverse=True
+        )
+    )
+    held = {
+        name: {path.name for path in model_folder(name).iterdir()}
+        for name in (bert, VICUNA, LLAMA, resnet)
+    }
+    assert electra_main == pieces | {"pytorch_model.bin"}
+    assert electra_proposed == held[bert] == pieces | {"model.safetensors"}
+    assert held[VICUNA] == generating | {
+        "tokenizer.model",
+        "special_tokens_map.json",
+        "pytorch_model.bin.index.json",
+        *(f"pytorch_model-{shard}.bin" for shard in shards),
+    }
+    assert held[LLAMA] == generating | {
+        "tokenizer.json",
+        "model.safetensors.index.json",
+        *(f"model-{shard}.safetensors" for shard in shards),
+    }
+    assert held[resnet] == {"config.json", "preprocessor_config.json", "model.safetensors"}
+
+
+def test_every_model_of_the_papers_is_pinned_but_four_of_figure_2():
+    unpinned = {f"microsoft/resnet-{depth}" for depth in (26, 34, 101, 152)}
+    assert {*MODELS} - {*REVISIONS} == unpinned
+    assert all(len(revision) == 40 or commit for revision, commit in REVISIONS.values())
 
 
 def test_weights_in_several_files_are_read_whole_or_not_at_all(hub):
