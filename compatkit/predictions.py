@@ -248,12 +248,12 @@ class Predictions:
         )
         _check_lengths(self)
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
             f"Predictions cannot be changed: use replace({name}=...) for a changed copy"
         )
 
-    def __delattr__(self, name):
+    def __delattr__(self, name: str) -> None:
         raise AttributeError("Predictions cannot be changed: use replace(...) for a changed copy")
 
     def __len__(self):

@@ -455,7 +455,7 @@ class _Writer:
                 piece.readline()  # the header stands there already
             shutil.copyfileobj(piece, whole)
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None and self.pieces:
                 self._join()

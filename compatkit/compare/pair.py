@@ -7,11 +7,11 @@ __all__ = ['Pair', 'read_pair', 'read_columns']
 
 # %% ../../nbs/compare/pair.ipynb #1dd93706
 import re
-from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 # %% ../../nbs/compare/pair.ipynb #99d74038
 import numpy as np
@@ -110,9 +110,9 @@ class Pair:
         return f"Pair({self.old_name} → {self.new_name}, {self.n:,} examples)"
 
 # %% ../../nbs/compare/pair.ipynb #7bd8fc5e
-_Coded = namedtuple(
-    "_Coded", "values codes"
-)  # distinct values, sorted; (N,) int32 positions among them, -1 for a missing one
+class _Coded(NamedTuple):
+    values: np.ndarray  # distinct ones, sorted
+    codes: np.ndarray  # (N,) int32 positions among them, -1 for a missing one
 
 
 def _coded(source, name):

@@ -7,12 +7,11 @@ __all__ = ['AllPairs', 'all_pairs', 'Versions', 'step_pairs', 'versions_of']
 
 # %% ../../nbs/compare/series.ipynb #4350bb3c
 import json
-from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../nbs/compare/series.ipynb #7e1a6391
 import numpy as np
@@ -43,10 +42,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # %% ../../nbs/compare/series.ipynb #d2a01788
-AllPairs = namedtuple("AllPairs", "level nfr gain")
-AllPairs.__doc__ = (
-    "(V,) means; (V, V) NFR and gain of replacing the version of the row by that of the column."
-)
+class AllPairs(NamedTuple):
+    """Means, and what comes of replacing the version of the row by that of the column."""
+
+    level: np.ndarray  # (V,)
+    nfr: np.ndarray  # (V, V), as is gain
+    gain: np.ndarray
 
 
 def all_pairs(
