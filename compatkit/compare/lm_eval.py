@@ -299,43 +299,33 @@ def _blocks(old, new, shared):
     filters = [task for task, _ in groups]
     for (task, filtered), keys in groups.items():
         sides = [[side.samples[key] for key in keys] for side in (old, new)]
+        several = f", {filtered}" if filters.count(task) > 1 else ""
         for metric in dict.fromkeys(
             metric for samples in sides for sample in samples for metric in _metrics(sample)
         ):
-            name = (
-                f"{task} ({metric}, {filtered})"
-                if filters.count(task) > 1
-                else f"{task} ({metric})"
-            )
-            values = [[sample.get(metric) for sample in samples] for samples in sides]
-            if not all(_is_number(value) for side in values for value in side):
-                notes.append(f"{name} is left out: it is not one number per document in both runs.")
-                continue
             less = (task, metric) in old.less | new.less
-            binary = {value for side in values for value in side} <= {0, 1}
-            notes += (
-                [
-                    f"{name}: less is better, so "
-                    f"{'0 counts as right' if binary else 'the sign is turned'}."
-                ]
-                if less
-                else []
-            )
-            blocks.append(
-                Block(
-                    name,
-                    keys,
-                    _judged(*sides, metric, 0 if less else 1) if binary else None,
-                    None
-                    if binary
-                    else [[-value if less else value for value in side] for side in values],
-                )
-            )
+            block, told = _block(f"{task} ({metric}{several})", keys, sides, metric, less)
+            blocks += [block] if block else []
+            notes += [told] if told else []
     if not blocks:
         raise ValueError(
             f"there is nothing to compare: {' '.join(notes) or 'the samples hold no metric.'}"
         )
     return blocks, notes
+
+
+def _block(name, keys, sides, metric, less):
+    """The block of a metric, None where it is not a number everywhere; and a note, perhaps ""."""
+    values = [[sample.get(metric) for sample in samples] for samples in sides]
+    if not all(_is_number(value) for side in values for value in side):
+        return None, f"{name} is left out: it is not one number per document in both runs."
+    if {value for side in values for value in side} <= {0, 1}:
+        block = Block(name, keys, _judged(*sides, metric, 0 if less else 1), None)
+        turned = "0 counts as right"
+    else:
+        scores = [[-value if less else value for value in side] for side in values]
+        block, turned = Block(name, keys, None, scores), "the sign is turned"
+    return block, f"{name}: less is better, so {turned}." if less else ""
 
 # %% ../../nbs/compare/lm_eval.ipynb #a0f6a785
 def join_samples(
