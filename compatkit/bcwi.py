@@ -239,14 +239,8 @@ def choose_alpha(
         raise ValueError(
             "the curves were made with different alphas: sweep all seeds over the same"
         )
-    return _choose_over_seeds(
-        curves,
-        [
-            float(one.correct.mean()) if isinstance(one, Predictions) else float(one)
-            for one in targets
-        ],
-        level,
-    )
+    accuracies = (one.correct.mean() if isinstance(one, Predictions) else one for one in targets)
+    return _choose_over_seeds(curves, [float(one) for one in accuracies], level)
 
 
 def _choose_for_pair(curve: Curve, margin: float, level: float) -> Choice:

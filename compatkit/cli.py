@@ -730,29 +730,30 @@ def tables(
     if plan:
         if run or verify or scale == "smoke":
             raise ValueError("--plan stands alone, at the paper scale: --plan --scale paper")
-        _plan(only, task, seeds or 0, device, memory or 0.0, json)
-        return
+        return _plan(only, task, seeds or 0, device, memory or 0.0, json)
     if verify:
         context.exit(_verify(only, data_dir, workers or 0, allow_unchecked))
     if export:
-        from compatkit.experiments.tables import export_tables
-
-        _print(f"{len(export_tables(export))} files in {visible(str(export), 2000)}\n")
-        return
+        return _export(export)
     from compatkit.experiments.catalogue import jobs, state_lines, survey
 
     names = [*only, *(one for one in run if one != "all")]
     states = survey(jobs(names, scale, task, seeds or 0, keep))
     if not run:
-        _print("\n".join(state_lines(states)) + "\n")
-        return
+        return _print("\n".join(state_lines(states)) + "\n")
     missing = [
         one.job for one in states if one.word != "done" and (again or keep or one.word != "kept")
     ]
     if commands:
-        _print("".join(f"{_alone(one)}\n" for one in missing))
-        return
+        return _print("".join(f"{_alone(one)}\n" for one in missing))
     context.exit(_make(missing, len(states), workers or 0, ray, cpus, gpus))
+
+
+def _export(folder):
+    """Write the kept tables into a folder, and say how many files they are."""
+    from compatkit.experiments.tables import export_tables
+
+    _print(f"{len(export_tables(folder))} files in {visible(str(folder), 2000)}\n")
 
 
 def _plan(names, task, seeds, device, memory, json):

@@ -855,12 +855,15 @@ def choose_price(
     if min_accuracy is not None:
         min_accuracy = _share(min_accuracy, "min_accuracy", "90 % is .9")
         choice = _with_accuracy(whole, choice, max(smallest.values()), claim, min_accuracy, prices)
-    if chosen:  # the whole lies below the largest of its parts, which costs no further claim
-        bound = max(one.certificate.nfr_bound for one in chosen.values())
-        choice = replace(
-            choice, certificate=replace(choice.certificate, nfr_bound=bound), slices=chosen
-        )
-    return choice
+    return _with_slices(choice, chosen) if chosen else choice
+
+
+def _with_slices(choice, chosen):
+    """The choice with those of its slices; the whole lies below the largest of its parts, which
+    costs no further claim.
+    """
+    bound = max(one.certificate.nfr_bound for one in chosen.values())
+    return replace(choice, certificate=replace(choice.certificate, nfr_bound=bound), slices=chosen)
 
 # %% ../nbs/decisions.ipynb #202866e9
 class _Claim(NamedTuple):

@@ -248,12 +248,12 @@ class Predictions:
         )
         _check_lengths(self)
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
             f"Predictions cannot be changed: use replace({name}=...) for a changed copy"
         )
 
-    def __delattr__(self, name):
+    def __delattr__(self, name: str) -> None:
         raise AttributeError("Predictions cannot be changed: use replace(...) for a changed copy")
 
     def __len__(self):
@@ -1345,17 +1345,7 @@ def _from_samples(objects, path):
     if not all(
         len(a) > 1 and all(isinstance(pair, list) and len(pair) == 2 for pair in a) for a in answers
     ):
-        scores = [
-            next((o[m] for m in o.get("metrics", ()) if isinstance(o.get(m), (int, float))), np.nan)
-            for o in objects
-        ]
-        columns["target"] = [str(o.get("target")) for o in objects]
-        return Predictions(
-            ids,
-            score=scores,
-            text=[str(a[0]) if len(a) == 1 else json.dumps(a) for a in answers],
-            columns=columns,
-        )
+        return _generated_samples(objects, ids, columns)
     rows = [[float(likelihood) for likelihood, _ in a] for a in answers]
     label = [right_choice(o, i) for o, i in zip(objects, ids.tolist())]
     same = len({len(row) for row in rows}) == 1
@@ -1368,6 +1358,18 @@ def _from_samples(objects, path):
     )
     _agrees(predictions, objects)
     return predictions
+
+
+def _generated_samples(objects, ids, columns):
+    """Predictions of written answers, scored by the first metric that is a number."""
+    scores = [
+        next((o[m] for m in o.get("metrics", ()) if isinstance(o.get(m), (int, float))), np.nan)
+        for o in objects
+    ]
+    answers = (o["filtered_resps"] for o in objects)
+    text = [str(a[0]) if len(a) == 1 else json.dumps(a) for a in answers]
+    targets = {"target": [str(o.get("target")) for o in objects]}
+    return Predictions(ids, score=scores, text=text, columns=columns | targets)
 
 
 def right_choice(

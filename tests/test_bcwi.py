@@ -108,6 +108,7 @@ def test_a_sweep_writes_every_point_into_one_model():
         seen.clear(), models.clear()
         curve = sweep(old, new, evaluate, importance=importance)
         assert len(models) == 1 and curve.alphas == ALPHAS and len(curve.answers) == 11
+        assert curve.margin == 0.01
         for alpha, found in zip(curve.alphas, seen):
             assert tiny.same(found, interpolate(old, new, alpha, importance))
 
@@ -211,6 +212,7 @@ def test_for_one_pair_the_paired_test_decides():
     curve = curve_of([0.83, 0.83, 0.829, 0.80, 0.7])
     assert choose_alpha(curve, margin=0.01).alpha == 0.5 == curve.chosen.alpha
     assert choose_alpha(curve, margin=0.05).alpha == 0.75
+    assert choose_alpha(curve) == choose_alpha(curve, margin=0.01)
     small = curve_of([0.83, 0.83, 0.82, 0.8, 0.7], count=100)
     choice = choose_alpha(
         small, margin=0.01
@@ -272,6 +274,7 @@ def test_choices_that_make_no_sense_are_refused():
             ValueError, match=f"{targets} target model.s. for a t-interval: .*{named}"
         ):
             choose_alpha([one], [0.8] * targets, fewest=fewest)
+    assert choose_alpha([one], [0.8, 0.8], fewest=0).qualified  # two are enough for an interval
     with pytest.raises(ValueError, match="4 target"):
         choose_alpha([one], [0.8] * 4)
     with pytest.raises(ValueError, match="different alphas"):

@@ -152,6 +152,13 @@ def test_a_class_without_any_probability_gives_way_at_every_price_but_infinity()
     ).prediction.tolist() == ["quince"]
 
 
+def test_the_rule_on_columns_knows_every_old_class_and_examples_without_one():
+    logits = np.log([[0.3, 0.7], [0.3, 0.7], [0.3, 0.7], [0.7, 0.3], [0.7, 0.3]])
+    column = np.array([0, 0, -1, 1, -1])
+    assert decide(logits, column, 2.0).tolist() == [0, 0, 1, 1, 0]  # 7/3 is less than 1 + 2
+    assert decide(logits, column, 1.0).tolist() == [1, 1, 1, 0, 0]
+
+
 @pytest.mark.parametrize("price", [-1e-9, -1, nan])
 def test_a_price_below_0_is_refused(price):
     with pytest.raises(ValueError, match="must be at least 0"):

@@ -51,6 +51,20 @@ def by_hand(logits, label, old, weight=1.0, temperature=1.0):
     return total / len(label)
 
 
+@pytest.mark.parametrize(
+    "plain, told",
+    [
+        (NaiveReweighting(), NaiveReweighting(1.0)),
+        (FocalDistillation(), FocalDistillation("logits", 1.0, 5.0, 100.0, 1.0, "sum")),
+        (DynamicDistillation(), DynamicDistillation(1.0, 1.0)),
+        (LogitDifferenceInhibition(), LogitDifferenceInhibition(1.0)),
+    ],
+    ids=lambda treatment: type(treatment).__name__,
+)
+def test_the_defaults_are_the_papers(plain, told):
+    assert plain.configuration() == told.configuration()
+
+
 @pytest.mark.parametrize("weight", [0.0, 0.1, 1.0, 10.0])
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_the_loss_is_the_formula(weight, temperature):

@@ -12,13 +12,16 @@ from compatkit import metrics
 from compatkit.metrics import (
     MEASURES,
     FlipCounts,
+    Sureness,
     agreement,
+    calibration_error,
     clopper_pearson,
     competent,
     crossed_difference,
     fit_temperature,
     fix_rate,
     lowest_nfr,
+    macro_f1,
     new_fault_rate,
     on_par,
     over_seeds,
@@ -528,3 +531,30 @@ def test_importing_is_light():
 
 def test_the_public_names_are_those_of_the_design():
     assert {"FlipCounts", "smooth_flips", "fix_rate", "new_fault_rate"} <= set(metrics.__all__)
+
+
+def test_calibration_is_the_distance_to_accuracy_in_each_bin():
+    confidence = np.array([0.15, 0.05, 0.55, 0.58, 0.62, 1.0])
+    correct = np.array([True, False, True, False, False, True])
+    # bins of a tenth: .15 alone, .05 alone, two from .5 on, .62 alone, 1 alone
+    by_hand = (abs(1 - 0.15) + abs(0 - 0.05) + abs(1 - 0.55 - 0.58) + abs(0 - 0.62) + 0) / 6
+    assert calibration_error(confidence, correct, bins=10) == pytest.approx(by_hand)
+    # one bin: mean accuracy against mean confidence
+    assert calibration_error(confidence, correct, 1) == pytest.approx(abs(0.5 - confidence.mean()))
+    assert calibration_error(confidence, correct) == calibration_error(confidence, correct, 15)
+    assert calibration_error(confidence, correct) != calibration_error(confidence, correct, 16)
+
+
+def test_macro_f1_by_hand():
+    # class 0: 1 of 2 labels found, 1 prediction; class 2: neither; class 3: predicted only
+    label, prediction = np.array([0, 0, 1, 1]), np.array([0, 3, 1, 1])
+    assert macro_f1(label, prediction) == pytest.approx((2 / 3 + 1 + 0) / 3)
+
+
+def test_sureness_by_hand():
+    p = np.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]])
+    found = Sureness.of(np.log(p), np.array([1, -1]))
+    assert found.confidence == pytest.approx([0.5, 0.8])
+    first = [found[1][0], found[2][0]]
+    assert first == pytest.approx([-np.log(0.25), 0.25 + 0.0625 + 0.5625])
+    assert isnan(found[1][1]) and isnan(found[2][1])  # nothing is known without a label

@@ -300,13 +300,18 @@ def test_light_rooms_load_nothing_heavy():
 
 
 def public_functions(body, owner=""):
-    """Name and definition of each public function, method of a public class and constructor."""
+    """Name and definition of each public function, and of a public class's methods."""
     for node in body:
         name = getattr(node, "name", "_")
         if isinstance(node, ast.ClassDef) and not name.startswith("_"):
             yield from public_functions(node.body, f"{owner}{name}.")
-        elif isinstance(node, ast.FunctionDef) and (name == "__init__" or not name.startswith("_")):
+        elif isinstance(node, ast.FunctionDef) and (special(name) or not name.startswith("_")):
             yield f"{owner}{name}", node
+
+
+def special(name):
+    """Whether Python itself calls the method, as `__init__` and `__add__`."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def without_type(function):
@@ -315,14 +320,18 @@ def without_type(function):
     every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
     named = [one for one in every if one is not None and one.arg not in ("self", "cls")]
     missing = [one.arg for one in named if one.annotation is None]
-    returns = function.name == "__init__" or function.returns is not None
+    returns = special(function.name) or function.returns is not None
     return missing + ["what it returns"] * (not returns)
 
 
 def missing_types(text):
     """A line for each public signature of a module that lacks a type."""
     found = ((name, without_type(node)) for name, node in public_functions(ast.parse(text).body))
-    return [f"{name}: {', '.join(missing)}" for name, missing in found if missing]
+    fields = re.findall(r"^([A-Z]\w*) = namedtuple\(", text, re.M)
+    return [
+        *(f"{name}: {', '.join(missing)}" for name, missing in found if missing),
+        *(f"{name}: its fields, by typing.NamedTuple" for name in fields),
+    ]
 
 
 @pytest.mark.parametrize("room", MODULES)
@@ -339,15 +348,20 @@ def _own(a): ...
 class Kept:
     def __init__(self, a): ...
     def __len__(self): ...
+    def __add__(self, other): ...
     @classmethod
     def of(cls, a: int): ...
 class _Own:
     def of(self, a): ...
+Pair = namedtuple("Pair", "a b")
+_Pair = namedtuple("_Pair", "a b")
 """
     assert missing_types(text) == [
         "parts: a, c, more, what it returns",
         "Kept.__init__: a",
+        "Kept.__add__: other",
         "Kept.of: what it returns",
+        "Pair: its fields, by typing.NamedTuple",
     ]
 
 

@@ -280,6 +280,17 @@ class Rule:
             raise ValueError(f"{Path(path).name}: {error}") from None
 
 # %% ../../nbs/compare/deciding.ipynb #3c82f2ef
+def _as_the_rule_names(rule, piece):
+    """The answers; by name where they are numbers in another order of the classes.
+
+    Raises ValueError for missing ones.
+    """
+    given = piece.require("prediction")
+    refuse_missing(piece, "")
+    other = rule.names is not None and piece.classes not in (None, rule.names)
+    return np.array(piece.classes)[given] if other and given.dtype.kind in "iu" else given
+
+
 class _OldAnswers:
     """Old answers by id, from pieces of Predictions.
 
@@ -293,22 +304,10 @@ class _OldAnswers:
     ):
         keys, codes, logits, values = [], [], [], {}
         for piece in pieces():
-            given = piece.require("prediction")
-            refuse_missing(piece, "")
-            if (
-                given.dtype.kind in "iu"
-                and rule.names is not None
-                and piece.classes not in (None, rule.names)
-            ):
-                given = np.array(piece.classes)[given]  # numbers in another order of the classes
+            given = _as_the_rule_names(rule, piece)
             keys.append(_keys(piece.id))
-            codes.append(
-                np.fromiter(
-                    (values.setdefault(value, len(values)) for value in given.tolist()),
-                    np.int32,
-                    len(given),
-                )
-            )
+            numbered = (values.setdefault(value, len(values)) for value in given.tolist())
+            codes.append(np.fromiter(numbered, np.int32, len(given)))
             if isinstance(rule.posterior, Pool):
                 logits.append(rule.fitting(piece).logits)
         self.named = (
@@ -455,7 +454,7 @@ class _Writer:
                 piece.readline()  # the header stands there already
             shutil.copyfileobj(piece, whole)
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None and self.pieces:
                 self._join()
@@ -520,30 +519,31 @@ def decide_file(
         for piece in _pieces(new, rows):
             with naming(new):
                 answers, place, same = rule._applied(kept, _with_logits(piece))
-            if (
-                again := (place >= 0) & asked[place]
-            ).any():  # within a piece Predictions.load refuses them
-                raise ValueError(
-                    f"{Path(new).name}: repeated ids {piece.id[again][:3].tolist()}: keep one row "
-                    "per example"
-                )
+                _refuse_again(piece.id[(place >= 0) & asked[place]])
             asked[place[place >= 0]] = True
             wanted = ~np.isin(_keys(piece.id), left_out)
             done += wanted.sum(), (wanted & same).sum(), (wanted & (place < 0)).sum()
-            answers = answers.select(wanted).replace(
-                classes=None
-            )  # a csv has no place for them, and numbers say nothing without them
-            writer.add(
-                answers.replace(prediction=np.array(rule.names)[answers.prediction])
-                if by_name
-                else answers
-            )
+            writer.add(_to_write(answers.select(wanted), rule.names if by_name else None))
         if not done[0]:
             raise ValueError(
                 f"{Path(new).name}: all its examples are among the labelled ones that chose the "
                 "price, so there is nothing left to decide: give a file with further examples"
             )
     return Decided(*done.tolist(), int((~asked).sum()))
+
+
+def _refuse_again(ids):
+    """Raises ValueError for ids that an earlier piece had; within one Predictions.load does."""
+    if len(ids):
+        raise ValueError(f"repeated ids {ids[:3].tolist()}: keep one row per example")
+
+
+def _to_write(answers, names):
+    """The answers by name, if names are given, and without classes: a csv has no place for them,
+    and numbers say nothing without them.
+    """
+    answers = answers.replace(classes=None)
+    return answers.replace(prediction=np.array(names)[answers.prediction]) if names else answers
 
 # %% ../../nbs/compare/deciding.ipynb #3eda0af0
 @contextmanager
@@ -598,11 +598,11 @@ def rule_from_files(
         refuse_missing(first, "")
     with naming(new):
         second = _with_logits(_of_examples(new, labels, False))
-    groups = None if slices is None else np.array([str(value) for value in labels.require(slices)])
     certifies = np.ones(len(labels), dtype=bool)
     if POSTERIORS[posterior] is not None:
         fits, certifies = halves(labels.id)
         fitted = POSTERIORS[posterior](first.select(fits), second.select(fits))
+    groups = None if slices is None else labels.require(slices)[certifies]
     choice = choose_price(
         first.select(certifies),
         second.select(certifies),
@@ -611,7 +611,7 @@ def rule_from_files(
         confidence,
         min_accuracy,
         fitted,
-        None if groups is None else groups[certifies],
+        groups if groups is None else np.array([str(value) for value in groups]),
         _trained_on(old) | _trained_on(new),
     )
     return choice, None if choice.price is None else Rule.of(choice, second, fitted)

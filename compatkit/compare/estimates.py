@@ -144,12 +144,7 @@ def by_slice(
         np.concatenate([getattr(group, name) for group in groups])
         for name in ("n", "negative", "positive")
     )
-    alike, kind = np.unique(np.stack([negative, n]), axis=1, return_inverse=True)  # judged once
-    flips = int(groups[0].negative.sum())
-    p = np.array([excess_p(flipped, size, flips, pair.n) for flipped, size in alike.T.tolist()])[
-        kind
-    ]
-    rates = [rate(flipped, size, level) for flipped, size in alike.T.tolist()]
+    rates, p = _rates_and_p(negative, n, int(groups[0].negative.sum()), pair.n, level)
     q = false_discovery(p)
     order = sorted(
         range(len(where)),
@@ -162,13 +157,22 @@ def by_slice(
             "share": n[i] / pair.n,
             "negative": int(negative[i]),
             "positive": int(positive[i]),
-            "nfr": dict(rates[kind[i]]),
+            "nfr": dict(rates[i]),
             "p": float(p[i]),
             "q": float(q[i]),
             "significant": bool(q[i] <= DISCOVERY_RATE),
         }
         for i in order
     ]
+
+
+def _rates_and_p(negative, n, flips, total, level):
+    """For M slices their NFR and p (M,); those with equal counts are judged once."""
+    alike, kind = np.unique(np.stack([negative, n]), axis=1, return_inverse=True)
+    counts = alike.T.tolist()
+    rates = [rate(flipped, size, level) for flipped, size in counts]
+    p = np.array([excess_p(flipped, size, flips, total) for flipped, size in counts])
+    return [rates[one] for one in kind], p[kind]
 
 # %% ../../nbs/compare/estimates.ipynb #044f06d9
 def _tallies(pair: Pair) -> np.ndarray:

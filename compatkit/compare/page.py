@@ -505,26 +505,29 @@ def _classes(classes):
     )
     digits = _digits(max(_number(found.get("n")) for found in classes.values()))
     most = [max(0.0, *(known(pair[side]) for pair in flips.values())) for side in (0, 1)]
-    rows = []
-    for name in order[:SHOWN_AT_MOST]:
-        negative, positive = flips[name]
-        accuracies = [
-            _percent(Measured.of(classes[name].get(key)).value, digits)
-            for key in ("accuracy_old", "accuracy_new")
-        ]
-        accuracy = " → ".join([accuracies[0].removesuffix(_SPACE + "%"), accuracies[1]])
-        rows.append(
-            {
-                "name": str(name),
-                "n": _count(Measured.of(classes[name].get("n")).value),
-                "accuracy": accuracy,
-                "negative": _count(negative),
-                "positive": _count(positive),
-                "bars": _bars(negative, positive, most),
-                "filter": {"label": str(name)},
-            }
-        )
+    rows = [
+        _class_row(str(name), classes[name], flips[name], most, digits)
+        for name in order[:SHOWN_AT_MOST]
+    ]
     return {"rows": rows, "left_out": len(order) - len(rows)}
+
+
+def _class_row(name, found, flips, most, digits):
+    """A class as the page shows it; `most` are the longest bars."""
+    before, after = (
+        _percent(Measured.of(found.get(key)).value, digits)
+        for key in ("accuracy_old", "accuracy_new")
+    )
+    negative, positive = flips
+    return {
+        "name": name,
+        "n": _count(Measured.of(found.get("n")).value),
+        "accuracy": f"{before.removesuffix(_SPACE + '%')} → {after}",
+        "negative": _count(negative),
+        "positive": _count(positive),
+        "bars": _bars(negative, positive, most),
+        "filter": {"label": name},
+    }
 
 # %% ../../nbs/compare/page.ipynb #dd908371
 def _slices(slices, overall):
@@ -536,33 +539,30 @@ def _slices(slices, overall):
     rates = [Measured.of(found.get("nfr")) for found in kept]
     overall = overall or {}
     everywhere = Measured.of(overall.get("nfr") or (overall.get("scores") or {}).get("nfr")).value
-    scale = _scale(
-        rates, _axis_percent, (0, 1), (0, everywhere) if everywhere == everywhere else (0,)
-    )
-    rows = []
-    for found, rate in zip(kept, rates):
-        where = _where(found.get("where"))
-        counts = {name: _count(_flips_of(found, name)) for name in ("negative", "positive")}
-        rows.append(
-            counts
-            | {
-                "where": where,
-                "filter": dict(where),
-                "n": _count(found.get("n", rate.n)),
-                "share": _percent(found.get("share"), digits),
-                "value": _percent(rate.value, digits),
-                "range": _range(rate, "share", digits),
-                "drawn": drawn(rate, scale),
-                "q": _p_value(found.get("q")),
-                "significant": bool(found.get("significant")),
-            }
-        )
-    reference = scale.at(everywhere) if scale and everywhere == everywhere else None
+    known = everywhere == everywhere
+    scale = _scale(rates, _axis_percent, (0, 1), (0, everywhere) if known else (0,))
     return {
-        "rows": rows,
+        "rows": [_slice_row(found, rate, digits, scale) for found, rate in zip(kept, rates)],
         "left_out": len(slices) - len(kept),
         "scale": scale,
-        "reference": reference,
+        "reference": scale.at(everywhere) if scale and known else None,
+    }
+
+
+def _slice_row(found, rate, digits, scale):
+    """A slice as the page shows it."""
+    where = _where(found.get("where"))
+    counts = {name: _count(_flips_of(found, name)) for name in ("negative", "positive")}
+    return counts | {
+        "where": where,
+        "filter": dict(where),
+        "n": _count(found.get("n", rate.n)),
+        "share": _percent(found.get("share"), digits),
+        "value": _percent(rate.value, digits),
+        "range": _range(rate, "share", digits),
+        "drawn": drawn(rate, scale),
+        "q": _p_value(found.get("q")),
+        "significant": bool(found.get("significant")),
     }
 
 
@@ -679,6 +679,26 @@ def _column(key, values, name=None):
     return column | {"names": names, "codes": [codes[value] for value in values]}
 
 # %% ../../nbs/compare/page.ipynb #f41260f9
+def _texts_in(column):
+    """What occurs in a column, as text."""
+    values = column.get("names", column.get("values"))
+    return {str(value) for value in values if value is not None}
+
+
+def _quadrants_of(texts):
+    """What the page shows for each quadrant's text; in the order of QUADRANTS, others last."""
+
+    def place(text):
+        key = _quadrant_key(text)
+        return (list(QUADRANTS).index(key) if key else len(QUADRANTS), text)
+
+    unknown = {text: Quadrant(text, "plain", "") for text in texts}
+    return {
+        text: QUADRANTS.get(_quadrant_key(text), unknown[text])._asdict()
+        for text in sorted(texts, key=place)
+    }
+
+
 class Table:
     """The rows of the page by column. Raises ValueError for a row that is no dictionary."""
 
@@ -696,31 +716,11 @@ class Table:
         rows = [{_clean(str(key)): value for key, value in row.items()} for row in rows]
         keys = dict.fromkeys([*_COLUMNS, *(key for row in rows for key in row)])
         columns = [_column(key, [row.get(key) for row in rows]) for key in keys]
-        texts = {
-            column["key"]: {
-                str(value)
-                for value in column.get("names", column.get("values"))
-                if value is not None
-            }
-            for column in columns
-        }
+        texts = {column["key"]: _texts_in(column) for column in columns}
         self.n = len(rows)
         self.columns = [column for column in columns if texts[column["key"]]]
-        self.texts = {
-            key: found for key, found in texts.items() if found
-        }  # what occurs in each column
-
-        def place(text):
-            return (
-                list(QUADRANTS).index(_quadrant_key(text))
-                if _quadrant_key(text)
-                else len(QUADRANTS)
-            )
-
-        self.quadrants = {
-            text: (QUADRANTS.get(_quadrant_key(text)) or Quadrant(text, "plain", ""))._asdict()
-            for text in sorted(self.texts.get("quadrant", ()), key=lambda text: (place(text), text))
-        }
+        self.texts = {key: found for key, found in texts.items() if found}
+        self.quadrants = _quadrants_of(self.texts.get("quadrant", ()))
 
     def cell(self, column: dict, row: int) -> dict:
         """What the page shows without JavaScript: text, and a symbol for the quadrant."""

@@ -7,11 +7,11 @@ __all__ = ['Pair', 'read_pair', 'read_columns']
 
 # %% ../../nbs/compare/pair.ipynb #1dd93706
 import re
-from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 # %% ../../nbs/compare/pair.ipynb #99d74038
 import numpy as np
@@ -110,9 +110,9 @@ class Pair:
         return f"Pair({self.old_name} → {self.new_name}, {self.n:,} examples)"
 
 # %% ../../nbs/compare/pair.ipynb #7bd8fc5e
-_Coded = namedtuple(
-    "_Coded", "values codes"
-)  # distinct values, sorted; (N,) int32 positions among them, -1 for a missing one
+class _Coded(NamedTuple):
+    values: np.ndarray  # distinct ones, sorted
+    codes: np.ndarray  # (N,) int32 positions among them, -1 for a missing one
 
 
 def _coded(source, name):
@@ -302,35 +302,33 @@ def _answers(old, new, rows):
         for name in ("label", "prediction")
         if has(side, name)
     }
-    parts = _one_kind(parts, old, new)
+    answers, codes = _in_one_code(_one_kind(parts, old, new), sides)
+    label, notes = codes[labelled[0], "label"], []
+    if len(labelled) == 2:
+        _refuse_other_labels(answers, label, codes["new", "label"], (old, new), rows.old)
+    else:
+        notes.append(f"Only {sides[labelled[0]][0].name} has labels; both are judged by them.")
+    if label.min() == label.max():
+        notes.append(f"Every label is {answers[label[0]]!r}: there is one class only.")
+    before, after = (codes[side, "prediction"] for side in sides)
+    return dict(answers=tuple(answers), label=label, old=before, new=after), notes
+
+
+def _in_one_code(parts, sides):
+    """All answers in order, and each side's column as positions among them.
+
+    Raises ValueError for missing answers.
+    """
     answers = sorted({value for part in parts.values() for value in part.values})
     number, codes = {answer: code for code, answer in enumerate(answers)}, {}
     for (side, name), part in parts.items():
         source, own = sides[side]
-        place = (
-            None
-            if part.values == answers
-            else np.array([*(number[value] for value in part.values), -1], dtype=np.int32)
-        )
         taken = picked(part.codes, own)
-        codes[side, name] = taken if place is None else place[taken]
+        if part.values != answers:
+            taken = np.array([*(number[value] for value in part.values), -1], dtype=np.int32)[taken]
         _refuse(taken < 0, source, own, f"missing {name}s")
-    label = codes[labelled[0], "label"]
-    if len(labelled) == 2:
-        _refuse_other_labels(answers, label, codes["new", "label"], (old, new), rows.old)
-    notes = (
-        [f"Only {sides[labelled[0]][0].name} has labels; both are judged by them."]
-        if len(labelled) == 1
-        else []
-    )
-    if label.min() == label.max():
-        notes.append(f"Every label is {answers[label[0]]!r}: there is one class only.")
-    return dict(
-        answers=tuple(answers),
-        label=label,
-        old=codes["old", "prediction"],
-        new=codes["new", "prediction"],
-    ), notes
+        codes[side, name] = taken
+    return answers, codes
 
 
 def _refuse(wrong, source, rows, what):
@@ -750,30 +748,30 @@ def read_columns(
     names = {id: "id", label or "label": "label"}
     dataset = is_dataset(path) or names_hub(path)
     table = read_dataset(path, names, split) if dataset else read_table(path, names)
-    asked = (
-        {old: old, new: new}
-        | ({label: "label"} if label else {})
-        | ({id: "id"} if id != "id" else {})
-    )
-    there = [{"label": label or "label", "id": id}.get(name, name) for name in table.schema]
-    for name, here in asked.items():
-        if here not in table.schema:
-            raise ValueError(f"{path.name}: there is no column {name!r} ({found(there, name)})")
-    if "label" not in table.schema:
-        raise ValueError(
-            f"{path.name}: there is no column `label`: name the one with the right answers "
-            f'(label="...", --label ...) ({found(there, "label")})'
-        )
+    _refuse_absent(table, (old, new), label, id)
     without = "id" not in table.schema
     table = numbered(table) if without else table
     pair = _joined(
         _one_of_two(table, old, new), _one_of_two(table, new, old), "error", columns, (old, new)
     )
-    return (
-        replace(pair, notes=(*pair.notes, "There is no column `id`: rows are numbered from 1."))
-        if without
-        else pair
-    )
+    if not without:
+        return pair
+    return replace(pair, notes=(*pair.notes, "There is no column `id`: rows are numbered from 1."))
+
+
+def _refuse_absent(table, answers, label, id):
+    """Raises ValueError for a column that was asked for and is not there, or no labels."""
+    there = [{"label": label or "label", "id": id}.get(name, name) for name in table.schema]
+    asked = {name: name for name in answers}
+    asked |= ({label: "label"} if label else {}) | ({id: "id"} if id != "id" else {})
+    for name, here in asked.items():
+        if here not in table.schema:
+            raise ValueError(f"{table.name}: there is no column {name!r} ({found(there, name)})")
+    if "label" not in table.schema:
+        raise ValueError(
+            f"{table.name}: there is no column `label`: name the one with the right answers "
+            f'(label="...", --label ...) ({found(there, "label")})'
+        )
 
 
 def _one_of_two(table, own, other):

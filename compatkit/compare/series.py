@@ -7,12 +7,11 @@ __all__ = ['AllPairs', 'all_pairs', 'Versions', 'step_pairs', 'versions_of']
 
 # %% ../../nbs/compare/series.ipynb #4350bb3c
 import json
-from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../nbs/compare/series.ipynb #7e1a6391
 import numpy as np
@@ -43,10 +42,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # %% ../../nbs/compare/series.ipynb #d2a01788
-AllPairs = namedtuple("AllPairs", "level nfr gain")
-AllPairs.__doc__ = (
-    "(V,) means; (V, V) NFR and gain of replacing the version of the row by that of the column."
-)
+class AllPairs(NamedTuple):
+    """Means, and what comes of replacing the version of the row by that of the column."""
+
+    level: np.ndarray  # (V,)
+    nfr: np.ndarray  # (V, V), as is gain
+    gain: np.ndarray
 
 
 def all_pairs(
@@ -416,43 +417,49 @@ def step_pairs(
     Raises ValueError where labels differ.
     """
     rows, labelled = _shared(pairs), pairs[0].label is not None
-    answers, coded = _recoded(pairs, rows) if labelled else ((), [{} for _ in pairs])
+    answers, coded = _recoded(pairs, rows) if labelled else ((), [])
     if labelled:
         _refuse_other_labels(pairs, rows, answers, coded, names)
     steps = []
-    for number in range(len(pairs)):
-        pair, own = pairs[number], rows[number]
-        before = coded[number - 1]["new"] if number and labelled else coded[0].get("old")
-        codes = (
-            {"label": coded[0]["label"], "old": before, "new": coded[number]["new"]}
-            if labelled
-            else {}
-        )
-        fields = {f"old_{name}": _side(pairs, rows, number, name) for name in ("score", "sureness")}
-        fields |= {
-            f"new_{name}": _side(pairs, rows, number + 1, name) for name in ("score", "sureness")
-        }
-        if any(fields[f"{side}_score"] is None for side in ("old", "new")):
-            fields |= {"old_score": None, "new_score": None}
-        positions = np.arange(pair.n)[own]
+    for number, (pair, own) in enumerate(zip(pairs, rows)):
         steps.append(
             replace(
                 pair,
                 old_name=names[number],
                 new_name=names[number + 1],
                 answers=answers,
-                **codes,
-                **fields,
+                **_step_codes(coded, number),
+                **_step_scores(pairs, rows, number),
                 repeats=_repeats(pairs, rows, number),
                 single=None,
                 task=None if pair.task is None else pair.task[own],
                 columns={name: values[own] for name, values in pair.columns.items()},
                 left_out={"old only": 0, "new only": 0},
                 notes=(),
-                details=_details_of(pair, positions, number),
+                details=_details_of(pair, np.arange(pair.n)[own], number),
             )
         )
     return steps
+
+
+def _step_codes(coded, number):
+    """Label and answers of a step, as fields of a Pair; none where there are no labels."""
+    if not coded:
+        return {}
+    before = coded[number - 1]["new"] if number else coded[0]["old"]
+    return {"label": coded[0]["label"], "old": before, "new": coded[number]["new"]}
+
+
+def _step_scores(pairs, rows, number):
+    """Scores and sureness of a step, as fields of a Pair; scores are of both sides or of none."""
+    fields = {
+        f"{side}_{name}": _side(pairs, rows, number + later, name)
+        for later, side in enumerate(("old", "new"))
+        for name in ("score", "sureness")
+    }
+    if fields["old_score"] is None or fields["new_score"] is None:
+        fields |= {"old_score": None, "new_score": None}
+    return fields
 
 
 def _repeats(pairs: list[Pair], rows: list, number: int):

@@ -167,18 +167,12 @@ def _of_csv(path, rename):
     import polars as pl
 
     names = csv_names(path, rename)
-    kinds = {
-        names[name]: pl.Categorical(pl.Categories.random())
-        for name in ("label", "prediction")
-        if name in names
-    }
-    frame = _select(
-        scan_csv(path, schema_overrides=kinds),
-        names,
-    )
+    of_few = [name for name in ("label", "prediction") if name in names]
+    kinds = {names[name]: pl.Categorical(pl.Categories.random()) for name in of_few}
+    frame = _select(scan_csv(path, schema_overrides=kinds), names)
     often = [
         *([_hash(1)] if "id" in names else []),
-        *(name for name in ("label", "prediction", "score") if name in names),
+        *(name for name in (*of_few, "score") if name in names),
     ]
     whole = pl.QueryOptFlags(
         projection_pushdown=False
@@ -188,23 +182,21 @@ def _of_csv(path, rename):
     except ValueError:
         if csv_flaw(path):
             raise
-        frame = (
-            csv_cells(path, names)
-            .lazy()
-            .with_columns(
-                pl.col(name).cast(kinds[names[name]])
-                for name in ("label", "prediction")
-                if name in names
-            )
-        )
+        typed = (pl.col(name).cast(kinds[names[name]]) for name in of_few)
+        frame = csv_cells(path, names).lazy().with_columns(typed)
         kept = _collected(frame.select(often)).to_dict()
-    if (
-        "id" in names and (kept[_HASH] == pl.select(pl.lit("").hash(1)).item()).any()
-    ):  # perhaps a line without anything
+    if "id" in names and _any_empty(kept[_HASH]):  # perhaps a line without anything
         frame = frame.filter(pl.any_horizontal(pl.all().cast(pl.String) != ""))
         kept = _collected(frame.select(often)).to_dict()
     schema = {here: kinds.get(name, pl.String()) for here, name in names.items()}
     return Source(path.name, schema, lambda wanted: _select(frame, wanted), cells=True, kept=kept)
+
+
+def _any_empty(hashes):
+    """Whether one of the hashed ids is empty."""
+    import polars as pl
+
+    return (hashes == pl.select(pl.lit("").hash(1)).item()).any()
 
 
 def _of_jsonl(path, rename):

@@ -384,29 +384,9 @@ class Suite:
 
 def suite_sections(suite: Suite) -> Iterator[Section]:
     """The tasks, what is worst first, and all of them together."""
-    rows = []
-    for name, one in sorted(
-        suite.tasks.items(), key=lambda item: (item[1].status == "holds", item[1].p)
-    ):
-        whole = one.comparison.summary["overall"]
-        nfr, gain = (whole if "nfr" in whole else whole["scores"])["nfr"], _gain(one.comparison)
-        moved = (
-            points(gain["value"]).removesuffix(" points")
-            if "accuracy_gain" in whole
-            else f"{gain['value']:+.4g}"
-        )
-        rows.append(
-            (
-                Data(name),
-                one.tier,
-                f"{nfr['n']:,}",
-                moved,
-                percent(nfr["value"]),
-                f"{one.p:.2g}",
-                one.status,
-            )
-        )
-    yield Section("Tasks", ("task", "tier", "n", "gain", "NFR", "p worse", ""), rows, "llrrrrl")
+    worst = sorted(suite.tasks.items(), key=lambda item: (item[1].status == "holds", item[1].p))
+    heads = ("task", "tier", "n", "gain", "NFR", "p worse", "")
+    yield Section("Tasks", heads, [_task_row(name, one) for name, one in worst], "llrrrrl")
     if suite.together:
         rows = [
             (
@@ -420,6 +400,19 @@ def suite_sections(suite: Suite) -> Iterator[Section]:
     rows = [(tier, *(f"{p:.2g}" for p in found)) for tier, found in suite.evidence.items()]
     heads = ("tier", *(name.replace("_", " ") for name in UnionTest._fields))
     yield Section("p of no task being worse", heads, rows, "lrrrr")
+
+
+def _task_row(name, one):
+    """A task's cells: accuracy gains in points, others in the unit of the scores."""
+    whole = one.comparison.summary["overall"]
+    nfr, gain = (whole if "nfr" in whole else whole["scores"])["nfr"], _gain(one.comparison)
+    moved = (
+        points(gain["value"]).removesuffix(" points")
+        if "accuracy_gain" in whole
+        else f"{gain['value']:+.4g}"
+    )
+    rates = (percent(nfr["value"]), f"{one.p:.2g}")
+    return (Data(name), one.tier, f"{nfr['n']:,}", moved, *rates, one.status)
 
 # %% ../../nbs/compare/suites.ipynb #6a5c692b
 def _judged(found: Comparison, tier: Tier, p: float) -> TaskResult:
@@ -554,6 +547,18 @@ def _evidence(
     return evidence, p_values
 
 
+def _missing(before, after, tiers):
+    """The tasks that a folder lacks, and those that a tier names and neither holds."""
+    named = dict.fromkeys(
+        name for tier in tiers for name in tier.tasks if not set("*?[") & set(name)
+    )
+    return {
+        "old only": [name for name in before if name not in after],
+        "new only": [name for name in after if name not in before],
+        "neither": [name for name in named if name not in before and name not in after],
+    }
+
+
 def compare_suites(
     old: Path,
     new: Path,  # folders with a file for each task
@@ -591,15 +596,7 @@ def compare_suites(
         name: _judged(found, tier_for(name, tiers), p_values[name])
         for name, found in results.items()
     }
-    missing = {
-        "old only": [name for name in before if name not in after],
-        "new only": [name for name in after if name not in before],
-        "neither": [
-            name
-            for name in dict.fromkeys(name for tier in tiers for name in tier.tasks)
-            if not (set("*?[") & set(name) or name in before or name in after)
-        ],
-    }
+    missing = _missing(before, after, tiers)
     margin = share(options.get("margin", Settings().margin), "margin")
     verdict = _verdict(tasks, missing, tiers, evidence, margin)
     return Suite(tasks, missing, pooled(list(results.values())), evidence, *verdict)

@@ -176,18 +176,22 @@ def _for_flips(nfr: dict, beyond: bool, tolerance: float, power: float, level: f
     return examples_for_gain(nfr["value"] - tolerance, nfr["n"] * reach**2, power, level)
 
 
-def _more(evidence: _Evidence, beyond: bool, nfr: dict, tolerance, margin, level) -> str:
+def _more(
+    evidence: _Evidence, by_flips: bool, beyond: bool, nfr: dict, tolerance, margin, level
+) -> str:
     """How many examples would tell what is open; empty where there are too few to guess from."""
     if isnan(evidence.gain["low"]) or nfr["n"] < 30:
         return ""
-    conditions = [f"NFR{' beyond noise' * beyond} is {percent(nfr['value'])}"]
-    if nfr["value"] > tolerance:  # whatever the gain is, the flips would decide
-        needed = [_for_flips(nfr, beyond, tolerance, POWER, level)]
+    rate = f"NFR{' beyond noise' * beyond} is {percent(nfr['value'])}"
+    if by_flips and nfr["value"] > tolerance:  # whatever the gain is, the flips would decide
+        conditions, needed = [rate], [_for_flips(nfr, beyond, tolerance, POWER, level)]
     else:
-        power = (1 + POWER) / 2  # both questions have to be answered by the same examples
+        power = (1 + POWER) / 2 if by_flips else POWER  # two questions by the same examples, or one
         seems, size = _for_direction(evidence, margin, power, level)
-        needed = [size, _for_flips(nfr, beyond, tolerance, power, level)]
-        conditions.insert(0, seems)
+        conditions, needed = [seems], [size]
+        if by_flips:
+            conditions.append(rate)
+            needed.append(_for_flips(nfr, beyond, tolerance, power, level))
     size = about(max(needed))
     return (
         f" If {' and '.join(conditions)}, {size} would show it with a probability of "
@@ -228,8 +232,9 @@ def verdict(
     nfr = held_against(overall if "nfr" in overall else overall["scores"])
     compatible = keeps(nfr, tolerance)
     word = _WORDS.get((evidence.direction, compatible), "too little data")
-    if "nfr" not in overall and evidence.direction in ("equal", None):
-        # a score falls a little as often as it rises: that alone is no regression
+    # a score falls a little as often as it rises: that alone is no regression
+    by_flips = "nfr" in overall or evidence.direction not in ("equal", None)
+    if not by_flips:
         word = "no measurable difference" if evidence.direction else "too little data"
     flips = _flips_sentence(overall, nfr, compatible, tolerance)
     if word == "too little data":
@@ -239,7 +244,7 @@ def verdict(
             None: "Better, equal and worse are all possible.",
         }[evidence.direction]
         beyond = nfr is overall.get("nfr_beyond_noise")
-        more = _more(evidence, beyond, nfr, tolerance, margin, level)
+        more = _more(evidence, by_flips, beyond, nfr, tolerance, margin, level)
         return word, f"{open_questions} {evidence.words} {flips}{more}"
     if evidence.direction == "equal":
         evidence = evidence._replace(

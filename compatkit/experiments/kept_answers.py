@@ -57,7 +57,7 @@ class _LabelsOfDocstrings(dict):
         )
         self.classes = task.classes
 
-    def __contains__(self, identity):
+    def __contains__(self, identity: str) -> bool:
         from compatkit.training.tasks import module_of_docstring
 
         return super().__contains__(identity) or module_of_docstring(identity) in self.classes

@@ -105,6 +105,13 @@ def each_seed(
     return tuple(found)
 
 # %% ../../nbs/experiments/result_tables.ipynb #1559dab1
+def _right(first: Predictions, answers: Sequence[Predictions]) -> np.ndarray:
+    """(S, N): is each answer right? Examples are compared over seeds, so all stand in the order of
+    the first model's.
+    """
+    return np.array([align(first, one)[1].correct for one in answers])
+
+
 def measure(
     method: str,
     olds: Sequence[Predictions],  # the old models' answers on the test split, one a seed
@@ -127,13 +134,9 @@ def measure(
             f"{sorted(counts)} of them"
         )
     difference = None
-    if (
-        untreated is not None
-    ):  # examples are compared over seeds, so all stand in the order of the first
-        right = [
-            [align(olds[0], one)[1].correct for one in group] for group in (answers, untreated)
-        ]
-        difference = tuple(paired_difference(np.array(right[0]), np.array(right[1])))
+    if untreated is not None:
+        right = (_right(olds[0], group) for group in (answers, untreated))
+        difference = tuple(paired_difference(*right))
     chosen = _over(*selection) if selection else {}
     chosen = {name: chosen[name] for name in ("accuracy", "nfr") if name in chosen}
     return Row(

@@ -237,7 +237,7 @@ class ModelBar:
     def __enter__(self) -> "ModelBar":
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         self.bar.close()
 
 # %% ../../nbs/experiments/study.ipynb #d0e1f302

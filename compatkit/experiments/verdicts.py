@@ -99,13 +99,11 @@ def verdict_lines(verdicts: dict[str, Verdict]) -> list[str]:
 def negative_flips(
     olds: Sequence[Predictions],  # the old models' answers with labels, one a seed
     answers: Sequence[Predictions],  # a method's, in the same order of seeds
-    order: Sequence[str] | None = None,  # ids; those of the first old model by default
 ) -> np.ndarray:
     """(S, N) booleans: is example n a negative flip for seed s? ValueError for answers that do
     not join.
     """
-    order = list(olds[0].id if order is None else order)
-    flips = []
+    order, flips = list(olds[0].id), []
     for old, new in zip(olds, answers, strict=True):
         old, new = align(old.select(order), new)
         flips.append(old.correct & ~new.correct)

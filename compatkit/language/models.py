@@ -628,7 +628,9 @@ class _Stops(StoppingCriteria):
             len(stop.encode()) for stop in stops
         )  # a stop has at most as many tokens as bytes
 
-    def __call__(self, input_ids, scores, **others):
+    def __call__(
+        self, input_ids: torch.Tensor, scores: torch.Tensor, **others: object
+    ) -> torch.Tensor:
         written = self.tokenizer.batch_decode(
             input_ids[:, max(self.start, input_ids.shape[1] - self.tail) :],
             skip_special_tokens=True,

@@ -104,7 +104,7 @@ class Outputs:
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             made = {path: aside for path, aside in self._places.items() if aside.exists()}
             for path, aside in made.items() if kind is None else ():

@@ -246,7 +246,7 @@ class quiet_loading:
         logging.set_verbosity_error()
         logging.disable_progress_bar()
 
-    def __exit__(self, *problem):
+    def __exit__(self, *problem: object) -> None:
         from transformers.utils import logging
 
         logging.set_verbosity(self.level)

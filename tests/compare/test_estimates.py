@@ -288,6 +288,14 @@ def test_the_advised_size_shows_a_rate_four_times_out_of_five(rate, limit):
     assert power_of_a_rate(int(n * 0.6), rate, limit) < 0.8  # and it is not needlessly large
 
 
+@pytest.mark.parametrize("rate, limit", [(0.0, 0.01), (0.0, 0.0364), (0.03, 0.05), (0.02, 0.01)])
+def test_the_advised_size_is_the_first_of_two_digits(rate, limit):
+    n = int(examples_for_rate(rate, limit))
+    step = 10 ** (len(str(n)) - 2)
+    before = n - (step if n > 10 * step else step // 10)
+    assert n % step == 0 and power_of_a_rate(before, rate, limit) < 0.8
+
+
 def test_a_rate_at_its_limit_is_never_shown():
     assert examples_for_rate(0.01, 0.01) == np.inf and about(np.inf).startswith("more examples")
 

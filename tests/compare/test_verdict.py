@@ -5,8 +5,15 @@ import json
 import numpy as np
 import pytest
 from made_pairs import pair_of, pair_with, random_pair, scored_pair
+from scipy import stats
 
-from compatkit.compare.estimates import measures, overall, score_measures
+from compatkit.compare.estimates import (
+    about,
+    examples_for_gain,
+    measures,
+    overall,
+    score_measures,
+)
 from compatkit.compare.pair import Pair
 from compatkit.compare.policy import Policy, gate
 from compatkit.compare.report import compare
@@ -156,6 +163,45 @@ def test_the_margin_of_scores_is_a_share_of_their_range():
     )
 
 
+@pytest.mark.parametrize("lowest", [-0.5, 10.0])
+def test_the_range_of_scores_is_from_the_lowest_to_the_highest(lowest):
+    draw = np.random.default_rng(0)
+    old = lowest + draw.uniform(0, 1, 4000)
+    new = np.clip(old + draw.normal(0, 0.05, 4000), lowest, lowest + 1)
+    words = [
+        summarize(scored_pair(old, new), Settings(margin=margin))["verdict"]["word"]
+        for margin in (0.001, 0.01)  # the gain's interval ends at 0.0021, and the range is 1
+    ]
+    assert words == ["too little data", "no measurable difference"]
+
+
+def test_thirty_scores_must_differ_before_they_decide():
+    def word(differing):
+        old = np.zeros(1000)
+        return verdict({"scores": score_measures(old, old + (np.arange(1000) < differing))})[0]
+
+    assert (word(29), word(30)) == ("too little data", "better and compatible")
+
+
+# --- what is advised ------------------------------------------------------------------------------
+
+
+def test_from_thirty_examples_on_a_size_is_advised():
+    advised = [verdict(measures(FlipCounts(n - 10, 1, 8, 1, 0)))[1] for n in (29, 30)]
+    assert ["would show it" in reason for reason in advised] == [False, True]
+
+
+def test_the_advised_size_for_scores_follows_from_their_spread():
+    change = np.random.default_rng(0).normal(0.05, 1, 400)  # no measurable gain
+    old = np.full(400, 3.0)  # where the scores lie does not matter
+    word, reason = verdict({"scores": score_measures(old, old + change)})
+    reach = stats.t.ppf(0.975, 399) / stats.norm.ppf(0.975)
+    size = examples_for_gain(change.mean(), change.var(ddof=1) * reach**2)
+    # that half of the scores fall decides nothing, so no number of them is asked for
+    assert word == "too little data" and f"what it seems, {about(size)} would show it" in reason
+    assert size > 400
+
+
 # --- the whole ------------------------------------------------------------------------------------
 
 ESTIMATE = {"value", "low", "high", "n"}
@@ -268,6 +314,15 @@ def test_another_order_gives_the_same_summary(seed):
 def test_tolerance_and_margin_are_checked(settings):
     with pytest.raises(ValueError, match="must lie between 0 and 1"):
         summarize(random_pair(0), Settings(**settings))
+
+
+@pytest.mark.parametrize("level, fits", [(0.49, 0), (0.5, 1), (0.95, 1), (0.999, 1), (0.9991, 0)])
+def test_the_confidence_lies_between_a_half_and_999_of_a_thousand(level, fits):
+    if fits:
+        Settings(level=level).check()
+    else:
+        with pytest.raises(ValueError, match="confidence must lie between 50 and 99.9 %"):
+            Settings(level=level).check()
 
 
 # --- several tasks --------------------------------------------------------------------------------
