@@ -2,7 +2,8 @@
 """Write the pages of results/ (README.md, a page a paper, methods.md, results.csv) from the tables.
 
 `.ci/results.py` writes what is out of step, `.ci/results.py --check` only says whether anything is.
-`.ci/results.py --evidence` first computes evidence.json again: minutes, and every task's data.
+`.ci/results.py --evidence` first computes evidence.json again, and draws the pictures that rest on
+it: minutes, and every task's data.
 `.ci/results.py --renew` before that writes intervals and notes of the tables as today's rules have
 them.
 `.ci/results.py --pictures` draws pictures again from the kept predictions, with the data too.
@@ -18,7 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(arguments):
     """Write or check; the exit status is 1 where a check finds a page out of step."""
-    from compatkit.experiments.result_pages import out_of_step, write_pages
+    from compatkit.experiments.result_pages import (
+        out_of_step,
+        write_equal_accuracy_pictures,
+        write_pages,
+    )
 
     if arguments == ["--check"]:
         stale = out_of_step(ROOT / "results")
@@ -31,6 +36,7 @@ def main(arguments):
         if arguments == ["--renew"]:
             print("\n".join(renew_tables(Shelf(ROOT / "results"), ROOT / "results")))
         print(write_evidence(ROOT / "results"))
+        print("\n".join(write_equal_accuracy_pictures(ROOT / "results")))
     elif arguments == ["--pictures"]:
         from compatkit.experiments.kept_answers import Shelf
         from compatkit.experiments.kept_figures import renew_pictures

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'CSV_COLUMNS', 'Paper', 'Name', 'parts_of', 'title_of', 'unclean_runs', 'unclean_words', 'table_section',
-           'paper_page', 'origins', 'index_page', 'results_csv', 'methods_page', 'result_pages', 'out_of_step',
-           'write_pages']
+           'paper_page', 'origins', 'index_page', 'results_csv', 'methods_page', 'write_equal_accuracy_pictures',
+           'result_pages', 'out_of_step', 'write_pages']
 
 # %% ../../nbs/experiments/result_pages.ipynb #c53908e1
 import csv
@@ -18,6 +18,7 @@ from typing import NamedTuple
 # %% ../../nbs/experiments/result_pages.ipynb #57836c47
 from .claims import claims_markdown
 from compatkit.experiments.equal_accuracy import (
+    equal_accuracy_picture,
     noise_markdown,
     open_questions_markdown,
     open_questions_words,
@@ -230,6 +231,14 @@ def paper_page(
     return "\n".join(lines)
 
 # %% ../../nbs/experiments/result_pages.ipynb #d3d5a5fb
+_EQUAL = """## All methods at equal accuracy
+
+What each method leaves of the untreated model's NFR (its value stands above each upgrade) at that
+model's own accuracy, with the 95 % interval of the difference over seeds and examples together.
+Settings and values of dials are picked on test, with hindsight, for all methods alike. Hollow: no
+setting is as accurate, so the untreated model stays. Upgrades with fewer than three seeds, or
+whose old model is as accurate as the new one, are left out.
+"""
 _INDEX = """# Results
 
 Measured, not copied. Every number was computed by the notebooks from runs whose records lie here; none was typed.
@@ -298,9 +307,11 @@ def origins(
 def index_page(
     tables: Mapping[str, ResultTable],  # kept tables by name
     origin: str = "",  # as `origins` gives it
+    pictures: Mapping[str, str] | None = None,  # title → file, one a paper
 ) -> str:
-    """`results/README.md`: every table, by paper."""
-    lines = [_INDEX]
+    """`results/README.md`: one picture a paper, then every table, by paper."""
+    drawn = [f"![{title}]({file})\n" for title, file in (pictures or {}).items()]
+    lines = [_INDEX, *[_EQUAL] * bool(drawn), *drawn]
     header = "| table | accuracy %, old | new | NFR %, untreated | seeds |\n|---|---|---|---|---|"
     for paper in PAPERS:
         mine = {name: table for name, table in tables.items() if parts_of(name).paper == paper}
@@ -420,13 +431,40 @@ def methods_page(
     return "\n".join([*parts, open_questions_markdown(results)])
 
 
+def _picture_of(paper: Paper) -> str:
+    """The name of a paper's picture at equal accuracy."""
+    return f"equal-accuracy-{Path(paper.page).stem}.svg"
+
+
+def write_equal_accuracy_pictures(
+    results: str | Path,  # the folder results/
+) -> list[str]:
+    """Draw all methods at equal accuracy, one picture a paper, from evidence.json; the names of
+    the files. A paper without an upgrade that asks for a method has none.
+    """
+    drawn = []
+    for paper in (paper for paper in PAPERS if paper.link):
+        title = f"{paper.title}: all methods at the untreated model's accuracy"
+        picture = equal_accuracy_picture(paper.notebooks, title, results)
+        if picture is not None:
+            drawn.append(_picture_of(paper))
+            picture.savefig(Path(results) / drawn[-1], metadata={"Date": None})
+    return drawn
+
+
 def result_pages(
     results: str | Path,  # the folder results/
 ) -> dict[str, str]:
     """File name → content of everything that is written from the kept tables."""
     results = Path(results)
     tables = kept_tables(results)
-    pages = {"README.md": index_page(tables, origins(results)), "results.csv": results_csv(tables)}
+    pictures = {
+        f"{paper.title}: all methods at equal accuracy": _picture_of(paper)
+        for paper in PAPERS
+        if (results / _picture_of(paper)).is_file()
+    }
+    index = index_page(tables, origins(results), pictures)
+    pages = {"README.md": index, "results.csv": results_csv(tables)}
     pages["methods.md"] = methods_page(results)
     for paper in PAPERS:
         mine = {name: table for name, table in tables.items() if parts_of(name).paper == paper}

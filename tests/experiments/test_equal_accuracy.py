@@ -8,6 +8,7 @@ from compatkit.experiments.claims import EVIDENCE
 from compatkit.experiments.equal_accuracy import (
     FAMILIES,
     Level,
+    equal_accuracy_picture,
     family_of,
     lowest_at,
     lowest_of,
@@ -19,6 +20,7 @@ from compatkit.experiments.equal_accuracy import (
     points_markdown,
     summaries_markdown,
 )
+from compatkit.support.pictures import text_problems
 
 
 def place(name, nfr=0.04, reseed=None, old=0.7, points=None, recurring=None, **methods):
@@ -36,8 +38,8 @@ def write(folder, *places):
 
 def test_a_level_takes_the_lowest_nfr_of_what_is_accurate_enough():
     points = [(0.79, 0.01), (0.795, 0.02), (0.80, 0.03), (0.81, 0.035)]
-    assert lowest_at(points, 0.80) == [0.03, 0.02, 0.01]
-    assert lowest_at(points[:1], 0.80) == [None, None, 0.01]
+    assert lowest_at(points, 0.80) == [points[2], points[1], points[0]]
+    assert lowest_at(points[:1], 0.80) == [None, None, points[0]]
     assert lowest_at([], 0.80) == [None] * 3
 
 
@@ -96,6 +98,20 @@ def test_a_point_stands_beside_what_the_curves_give_at_its_accuracy(tmp_path):
     assert found.curves["mixture of old and new probabilities"] == pytest.approx((0.625, 1, 2))
     line = "| gated fusion | 3 | +0.00 | 0.50 | 0.62 | 1 of 2 | – | – |"
     assert line in points_markdown(tmp_path)
+
+
+def test_a_picture_shows_what_is_left_and_who_is_not_as_accurate(tmp_path):
+    given = place("x", BCWI=[0.02, 0.01, 0.01], **{"gated fusion": [None, 0.01, 0.01]})
+    given |= {"tables": ["bcwi-x-mini-main"]}
+    given["intervals"] = {"BCWI": [[-0.03, -0.01], None, None], "gated fusion": [None] * 3}
+    write(tmp_path, given)
+    picture = equal_accuracy_picture(("bcwi",), "Interpolation", tmp_path)
+    (panel,) = picture.axes
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["BCWI", "gated fusion"]
+    drawn = [line.get_xydata().tolist() for line in panel.lines[1:]]
+    assert drawn == [[[0.5, 0.0]], [[0.25, 0.0], [0.75, 0.0]], [[1.0, 1.0]]]
+    assert text_problems(picture) == []
+    assert equal_accuracy_picture(("muscle",), "", tmp_path) is None
 
 
 def test_noise_is_split_into_a_reseed_and_what_the_update_adds(tmp_path):
