@@ -313,9 +313,11 @@ def target_interval(
     accuracies: Sequence[float],  # one a target model, at least two
     level: float = 0.95,
 ) -> tuple:
-    """(low, high): the t-interval of the mean."""
+    """(low, high): the t-interval of the mean. ValueError for what is no accuracy, such as nan."""
     from scipy.stats import t
 
+    if wrong := [one for one in accuracies if not 0 <= one <= 1]:
+        raise ValueError(f"a target model's accuracy is {wrong[0]}; it is a share from 0 to 1")
     mean, error = (
         float(np.mean(accuracies)),
         float(np.std(accuracies, ddof=1)) / math.sqrt(len(accuracies)),

@@ -355,3 +355,9 @@ def test_a_sweep_takes_a_rule():
     assert tiny.same(seen[1], interpolate(old, new, 0.4))
     with pytest.raises(ValueError, match="no rule 'nearest'"):
         sweep(old, new, evaluate, rule="nearest")
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), -0.1, 84.0])
+def test_an_accuracy_that_is_none_bounds_no_interval(wrong):
+    with pytest.raises(ValueError, match="it is a share from 0 to 1"):
+        target_interval([0.8, 0.82, wrong])

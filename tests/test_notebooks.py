@@ -448,6 +448,28 @@ def test_where_everything_is_required_a_skip_fails(tmp_path):
     assert run_pytest(tmp_path, importing, COMPATKIT_REQUIRE_ALL="1").returncode != 0
 
 
+FIGURE = re.compile(r"\d[\d.,]*(?: to \d+)?\s?(?:%|points?\b)")
+LEVELS = {"5 %", "95 %", "100 %"}
+TYPED = {  # figures that follow from no kept table, by notebook
+    "bcwi": {"1.7 points", "83 %"},  # the standard error of a share of 500
+    "distillation": {"20 to 30 %"},  # PCT's training errors
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_closing_words_take_their_figures_from_kept_tables(name):
+    """After the parameters a percentage or a number of points is quoted by its table's name, see
+    experiments/verification, or it is no result.
+    """
+    cells = json.loads((NBS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    tagged = [n for n, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", [])]
+    words = [source_of(one) for one in cells[tagged[0] :] if one["cell_type"] == "markdown"]
+    text = "\n".join(words)
+    for quoted in (r"<!-- kept:.*?<!-- end -->", r"`[^`]*`", r"\$[^$]*\$"):
+        text = re.sub(quoted, "", text, flags=re.S)
+    assert set(FIGURE.findall(text)) <= LEVELS | TYPED.get(name, set())
+
+
 @pytest.fixture(scope="module")
 def execute():
     """The script that saves outputs."""

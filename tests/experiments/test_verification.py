@@ -22,6 +22,7 @@ from compatkit.experiments.verification import (
     verify_outputs,
     verify_pages,
     verify_quotations,
+    verify_readme,
     verify_saved,
     verify_study,
     verify_table,
@@ -209,6 +210,71 @@ def test_a_changed_sentence_of_a_page_is_found(study):
     assert found.word == "differs" and found.name == "results/gated-fusion.md"
     tamper(study, lambda table: table["notes"].append("all is well"))
     assert {one.name for one in verify_pages(study.parent)} == {"results/gated-fusion.md"}
+
+
+@pytest.mark.parametrize("change", ["a digit", "a row"])
+def test_a_changed_digit_and_a_deleted_row_of_the_csv_are_found(study, change):
+    write_pages(study.parent)
+    file = study.parent / "results.csv"
+    lines = file.read_text().splitlines(keepends=True)
+    if change == "a row":
+        del lines[5]
+    else:
+        digit = next(one for one in reversed(lines[5]) if one.isdigit())
+        lines[5] = lines[5].replace(digit, str((int(digit) + 1) % 10), 1)
+    file.write_text("".join(lines))
+    assert [(one.name, one.word) for one in verify_pages(study.parent)] == [
+        ("results/results.csv", "differs")
+    ]
+
+
+def test_a_page_says_how_many_runs_an_unclean_tree_made(study):
+    write_pages(study.parent)
+    page, file = study.parent / "gated-fusion.md", study / "records.jsonl"
+    assert " runs were recorded from a tree with uncommitted changes.*" in page.read_text()
+    file.write_text(file.read_text().replace('"dirty": true', '"dirty": false'))
+    found = {one.name for one in verify_pages(study.parent)}
+    assert found == {"results/README.md", "results/gated-fusion.md"}
+    write_pages(study.parent)
+    assert "uncommitted changes.*" not in page.read_text()
+
+
+def test_a_changed_verdict_of_the_readme_is_found(tmp_path):
+    (tmp_path / ".ci").mkdir()
+    for name in ("README.md", ".ci/readme.py", ".ci/environment.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in ("results", "nbs", "compatkit", "examples", "settings.ini"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    readme = tmp_path / "README.md"
+    assert "**none qualified** on fashion_mnist" in readme.read_text()
+    changed = readme.read_text().replace("**none qualified** on fashion", "**holds** on fashion")
+    readme.write_text(changed)
+    found = verify_readme(tmp_path)
+    assert found.word == "differs" and "claims" in found.detail
+    assert verify_readme(tmp_path / "results").word == "not checked"
+
+
+@pytest.mark.parametrize("room", ["claims", "equal_accuracy"])
+def test_a_changed_word_of_a_saved_verdict_or_summary_is_found(tmp_path, room):
+    folder = tmp_path / "nbs" / "experiments"
+    folder.mkdir(parents=True)
+    for name in ("claims", "equal_accuracy"):
+        shutil.copy(ROOT / "nbs" / "experiments" / f"{name}.ipynb", folder)
+    file = folder / f"{room}.ipynb"
+    notebook = json.loads(file.read_text())
+    shown = [
+        output["data"]
+        for cell in notebook["cells"]
+        for output in cell.get("outputs", [])
+        if "data" in output
+    ]
+    for data in shown:
+        for kind, text in data.items():
+            data[kind] = "".join(text).replace("undecided", "holds").replace("| 0.", "| 9.")
+    file.write_text(json.dumps(notebook))
+    words = {one.name: one.word for one in verify_saved(tmp_path, ROOT / "results")}
+    assert words.pop(f"nbs/experiments/{room}.ipynb") == "differs"
+    assert set(words.values()) == {"same"}
 
 
 def test_a_notebooks_output_shows_the_kept_table(tmp_path):
