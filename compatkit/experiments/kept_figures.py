@@ -8,6 +8,7 @@ __all__ = ['voters_of', 'uncertain', 'epochs_of', 'can_be_drawn', 'drawn_again',
 # %% ../../nbs/experiments/kept_figures.ipynb #kf000003
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 # %% ../../nbs/experiments/kept_figures.ipynb #kf000004
@@ -88,7 +89,7 @@ def _by_epoch(kept: KeptTable, places: Mapping[tuple[int, int], str]) -> list[li
 
 # %% ../../nbs/experiments/kept_figures.ipynb #kf000012
 _SPACES = {"mixing probabilities": "probability", "mixing logits": "logit"}
-_MIXED = ("gated_fusion", "muscle")  # whose pictures show the curves of mixtures
+_MIXED = ("gated_fusion", "muscle", "decisions")  # whose pictures show the curves of mixtures
 
 
 def _curves(kept: KeptTable) -> dict[str, tuple]:
@@ -177,7 +178,20 @@ def _alphas(kept: KeptTable) -> "Figure":
     return curve_picture({name: curves_of(kept, row, split)}, band, kept.table.title)
 
 
+def _decided(kept: KeptTable) -> "Figure":
+    """The decision rule at every price, beside the mixtures."""
+    from compatkit.experiments.rule_rows import rule_curves
+
+    def pairs(split: str) -> list[tuple]:
+        """(old, new) of each seed."""
+        return list(zip(*(kept.of(runs)(split) for runs in (kept.olds, kept.news))))
+
+    curves = rule_curves(SimpleNamespace(pairs=pairs)) | _curves(kept)
+    return accuracy_nfr_picture(kept.table.rows, curves, _floors(kept), kept.table.title)
+
+
 _DRAWN: dict[str, Callable] = {
+    "decisions:main": _decided,
     "ensembles:figure2": _zoo,
     "ensembles:figure3": _sizes,
     "ensembles:main": _sizes,
@@ -194,6 +208,7 @@ _KINDS = {
     "gated_fusion": None,
     "muscle": ("main", "dial"),
     "bcwi": ("main", "classes"),
+    "decisions": ("main",),
 }
 _ENDINGS = {"bcwi": "-alpha"}  # of the picture that can be drawn; its others show single points too
 
