@@ -167,15 +167,20 @@ def _unfolded(kept: KeptTable) -> "Figure":
 
 
 def _alphas(kept: KeptTable) -> "Figure":
-    """Accuracy and flips over BCWI's α, on test where all of its values answered there."""
+    """Accuracy and flips over α of BCWI and its kin, on test where all of BCWI's values answered
+    there.
+    """
     from compatkit.bcwi import curve_picture, target_interval
 
+    swept = {name: row for name, row in kept.rows.items() if name in ("BCWI", "FisherBCWI")}
     row, splits = kept.rows["BCWI"], ("selection", "test")
     chosen, shown = (alphas_of(kept, row, split) for split in splits)
-    split, name = ("test", "BCWI") if shown == chosen else ("selection", "BCWI, selection split")
+    split, where = ("test", "") if shown == chosen else ("selection", ", selection split")
     targets = kept.of(kept.own(kept.rows["target model"]))(split)
-    band = target_interval([float(one.correct.mean()) for one in targets])
-    return curve_picture({name: curves_of(kept, row, split)}, band, kept.table.title)
+    accuracies = [float(one.correct.mean()) for one in targets]
+    band = target_interval(accuracies) if len(accuracies) > 1 else None
+    curves = {f"{name}{where}": curves_of(kept, row, split) for name, row in swept.items()}
+    return curve_picture(curves, band, kept.table.title)
 
 
 def _decided(kept: KeptTable) -> "Figure":
@@ -199,6 +204,9 @@ _DRAWN: dict[str, Callable] = {
     "distillation:figure5": _unfolded,
     "bcwi:main": _alphas,
     "bcwi:classes": _alphas,
+    "bcwi:curve": _alphas,
+    "bcwi:fisher": _alphas,
+    "bcwi:baselines": _alphas,
 }
 
 
@@ -207,7 +215,7 @@ _KINDS = {
     "ensembles": None,
     "gated_fusion": None,
     "muscle": ("main", "dial"),
-    "bcwi": ("main", "classes"),
+    "bcwi": ("main", "classes", "curve", "fisher", "baselines"),
     "decisions": ("main",),
 }
 _ENDINGS = {"bcwi": "-alpha"}  # of the picture that can be drawn; its others show single points too
