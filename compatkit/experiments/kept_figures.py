@@ -8,6 +8,7 @@ __all__ = ['voters_of', 'uncertain', 'epochs_of', 'can_be_drawn', 'drawn_again',
 # %% ../../nbs/experiments/kept_figures.ipynb #kf000003
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 # %% ../../nbs/experiments/kept_figures.ipynb #kf000004
@@ -88,7 +89,7 @@ def _by_epoch(kept: KeptTable, places: Mapping[tuple[int, int], str]) -> list[li
 
 # %% ../../nbs/experiments/kept_figures.ipynb #kf000012
 _SPACES = {"mixing probabilities": "probability", "mixing logits": "logit"}
-_MIXED = ("gated_fusion", "muscle")  # whose pictures show the curves of mixtures
+_MIXED = ("gated_fusion", "muscle", "decisions")  # whose pictures show the curves of mixtures
 
 
 def _curves(kept: KeptTable) -> dict[str, tuple]:
@@ -166,18 +167,36 @@ def _unfolded(kept: KeptTable) -> "Figure":
 
 
 def _alphas(kept: KeptTable) -> "Figure":
-    """Accuracy and flips over BCWI's α, on test where all of its values answered there."""
+    """Accuracy and flips over α of BCWI and its kin, on test where all of BCWI's values answered
+    there.
+    """
     from compatkit.bcwi import curve_picture, target_interval
 
+    swept = {name: row for name, row in kept.rows.items() if name in ("BCWI", "FisherBCWI")}
     row, splits = kept.rows["BCWI"], ("selection", "test")
     chosen, shown = (alphas_of(kept, row, split) for split in splits)
-    split, name = ("test", "BCWI") if shown == chosen else ("selection", "BCWI, selection split")
+    split, where = ("test", "") if shown == chosen else ("selection", ", selection split")
     targets = kept.of(kept.own(kept.rows["target model"]))(split)
-    band = target_interval([float(one.correct.mean()) for one in targets])
-    return curve_picture({name: curves_of(kept, row, split)}, band, kept.table.title)
+    accuracies = [float(one.correct.mean()) for one in targets]
+    band = target_interval(accuracies) if len(accuracies) > 1 else None
+    curves = {f"{name}{where}": curves_of(kept, row, split) for name, row in swept.items()}
+    return curve_picture(curves, band, kept.table.title)
+
+
+def _decided(kept: KeptTable) -> "Figure":
+    """The decision rule at every price, beside the mixtures."""
+    from compatkit.experiments.rule_rows import rule_curves
+
+    def pairs(split: str) -> list[tuple]:
+        """(old, new) of each seed."""
+        return list(zip(*(kept.of(runs)(split) for runs in (kept.olds, kept.news))))
+
+    curves = rule_curves(SimpleNamespace(pairs=pairs)) | _curves(kept)
+    return accuracy_nfr_picture(kept.table.rows, curves, _floors(kept), kept.table.title)
 
 
 _DRAWN: dict[str, Callable] = {
+    "decisions:main": _decided,
     "ensembles:figure2": _zoo,
     "ensembles:figure3": _sizes,
     "ensembles:main": _sizes,
@@ -185,6 +204,9 @@ _DRAWN: dict[str, Callable] = {
     "distillation:figure5": _unfolded,
     "bcwi:main": _alphas,
     "bcwi:classes": _alphas,
+    "bcwi:curve": _alphas,
+    "bcwi:fisher": _alphas,
+    "bcwi:baselines": _alphas,
 }
 
 
@@ -193,7 +215,8 @@ _KINDS = {
     "ensembles": None,
     "gated_fusion": None,
     "muscle": ("main", "dial"),
-    "bcwi": ("main", "classes"),
+    "bcwi": ("main", "classes", "curve", "fisher", "baselines"),
+    "decisions": ("main",),
 }
 _ENDINGS = {"bcwi": "-alpha"}  # of the picture that can be drawn; its others show single points too
 

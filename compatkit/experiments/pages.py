@@ -7,9 +7,13 @@ __all__ = ['page', 'result_page', 'with_formulas', 'is_result', 'title_of_notebo
 
 # %% ../../nbs/experiments/pages.ipynb #b021dad1
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 from io import StringIO
+
+# %% ../../nbs/experiments/pages.ipynb #b021dad2
+from .runs import results_folder
 
 # %% ../../nbs/experiments/pages.ipynb #60ca0665
 _STYLE = """
@@ -20,13 +24,17 @@ p, ul, blockquote { max-width: 52em; }
 h1 { font-size: 1.6em; line-height: 1.25; } h2 { font-size: 1.3em; margin-top: 2em; }
 pre { background: var(--ground); padding: .6em .8em; overflow-x: auto; font-size: .82em; }
 code { overflow-wrap: anywhere; } pre code { overflow-wrap: normal; }
-.output, .formula { overflow-x: auto; margin: .8em 0; }
+.output, .formula, .table { overflow-x: auto; margin: .8em 0; }
 table { border-collapse: collapse; font-size: .9em; }
 caption { text-align: left; padding: .3em 0; }
 th, td { border-bottom: 1px solid var(--line); padding: .25em .7em; text-align: left; }
-td { vertical-align: top; white-space: nowrap; }
-td:nth-child(2) { white-space: normal; min-width: 9em; }
+td { vertical-align: top; }
+.output td { white-space: nowrap; } .output td:nth-child(2) { white-space: normal; min-width: 9em; }
+.anchor-link { display: none; }
 img, svg { max-width: 100%; height: auto; background: white; }
+@media (max-width: 40em) { /* words in pictures stay legible; they scroll sideways */
+  p:has(> img) { overflow-x: auto; } .output svg, p > img { max-width: none; width: 40em; }
+}
 summary { color: var(--soft); cursor: pointer; font-size: .85em; }
 blockquote { margin-left: 0; padding-left: 1em; border-left: 3px solid var(--line); }
 .result pre { white-space: pre-wrap; font: inherit; background: none; padding: 0; }
@@ -99,7 +107,7 @@ def with_formulas(
 
 # %% ../../nbs/experiments/pages.ipynb #4419ef1b
 _BARE = re.compile(r"^\s*#\s*\|.*\n?", re.M)
-_PICTURES = {"image/svg+xml": "svg", "image/png": "png"}
+_KEPT = re.compile(r'<img [^>]*src="(?P<place>(?:\.\./)+results/([^"]+\.svg))"[^>]*>')
 
 
 def _output(output) -> str:
@@ -122,12 +130,30 @@ def _output(output) -> str:
     return f"<pre>{escape(text)}</pre>" if text and "widget-view" not in str(data) else ""
 
 
-def _cell(cell) -> str:
-    """A cell as HTML, its code folded."""
+def _prose(text: str) -> str:
+    """Markdown as HTML: tables scroll in their own box, and kept pictures are part of the page."""
     from nbconvert.filters import markdown2html
 
+    made = markdown2html(with_formulas(text))
+    made = made.replace("<table>", '<div class="table"><table>')
+    return _KEPT.sub(_kept_picture, made.replace("</table>", "</table></div>"))
+
+
+def _kept_picture(found: re.Match) -> str:
+    """A picture of results/ itself; its words where it cannot be found."""
+    words = re.search(r'alt="([^"]*)"', found[0])
+    try:
+        drawing = (results_folder() / found[2]).read_bytes()
+    except FileNotFoundError:
+        return words[1] if words else ""
+    packed = b64encode(drawing).decode()
+    return found[0].replace(found["place"], f"data:image/svg+xml;base64,{packed}")
+
+
+def _cell(cell) -> str:
+    """A cell as HTML, its code folded."""
     if cell.cell_type == "markdown":
-        return markdown2html(with_formulas(cell.source))
+        return _prose(cell.source)
     source = _BARE.sub("", cell.source).strip()
     if cell.cell_type != "code" or not source:
         return ""

@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 # %% ../../nbs/experiments/papermill_engine.ipynb #eng00004
 from .pages import links_to_results, notebook_page
 from .parameters import unknown_names
-from .runs import home, project_root
+from .runs import home, project_root, results_folder
 
 # %% ../../nbs/experiments/papermill_engine.ipynb #8c4494f9
 _FLAGS = [
@@ -252,7 +253,9 @@ def _check_names(notebook) -> None:
 
 
 def _finish(notebook, output: Path) -> None:
-    """Links to the results as the first cell, and the page beside the notebook."""
+    """Links to the results as the first cell, the page beside the notebook, and the kept
+    pictures of its prose where the notebook lies.
+    """
     from nbformat.v4 import new_markdown_cell
 
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -270,6 +273,16 @@ def _finish(notebook, output: Path) -> None:
         _say(f"no page was made of the notebook ({error})")
     else:
         _say(f"to read in a browser: {output.with_suffix('.html')}")
+    _lead_to_results(notebook, output.parent)
+
+
+def _lead_to_results(notebook, folder: Path) -> None:
+    """Addresses of kept pictures as they are from this folder instead of nbs/."""
+    with suppress(FileNotFoundError):  # outside the project there are none
+        results = Path(os.path.relpath(results_folder(), folder.resolve())).as_posix()
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                cell.source = cell.source.replace("](../results/", f"]({results}/")
 
 # %% ../../nbs/experiments/papermill_engine.ipynb #eng10004
 def brief_errors(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['known_task', 'text_task', 'update_task', 'count', 'count_or_auto', 'natural', 'number_from', 'common_parameters',
-           'seconds_per_epoch', 'ModelBar', 'defaults_of', 'command', 'Planned', 'labels_of', 'verdict_of',
+           'seconds_per_epoch', 'lasting', 'ModelBar', 'defaults_of', 'command', 'Planned', 'labels_of', 'verdict_of',
            'table_lines', 'Study']
 
 # %% ../../nbs/experiments/study.ipynb #4e65a3f0
@@ -203,6 +203,13 @@ def _seconds_per_step(recipe: Recipe, task: Task) -> float:
     return max(second - first, 0.1 * second) / 2
 
 # %% ../../nbs/experiments/study.ipynb #bar00002
+def lasting(seconds: float) -> str:
+    """A time that was estimated, in words: minutes, from two hours on hours."""
+    if seconds < 7200:
+        return f"about {math.ceil(seconds / 60)} min"
+    return f"about {seconds / 3600:.0f} hours"
+
+
 class ModelBar:
     """One bar over all models that are trained or read, with the time that is left."""
 
@@ -231,8 +238,9 @@ class ModelBar:
         seconds = each * ((self.bar.total or 0) - self.bar.n)
         if seconds <= 0:
             return ""
-        minutes, end = math.ceil(seconds / 60), datetime.now() + timedelta(seconds=seconds)
-        return f"about {minutes} min left, until {end:%H:%M}"
+        end = datetime.now() + timedelta(seconds=seconds)
+        day = "" if end.date() == datetime.now().date() else f" on {end:%d %B}"
+        return f"{lasting(seconds)} left, until {end:%H:%M}{day}"
 
     def __enter__(self) -> "ModelBar":
         return self
@@ -416,7 +424,7 @@ class Study:
         # no timing in saved outputs: the error stream is not saved
         seconds = sum(each.seconds(self.task) for each in planned)
         self._seconds += seconds
-        print(f"about {seconds / 60:.1f} minutes if none is there yet", file=sys.stderr)
+        print(f"{lasting(seconds)} if none is there yet", file=sys.stderr)
 
     def _compare_with_the_machine(self, name: str, planned: Sequence[Planned]) -> None:
         """Print the rehearsed line of what was planned; MemoryError or OSError if this machine

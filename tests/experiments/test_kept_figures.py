@@ -104,12 +104,19 @@ def test_a_kept_table_gets_its_picture_again(shelf):
     assert {"mixing probabilities", "mixing logits"} <= legend
 
 
+def test_the_decision_rule_is_drawn_at_every_price(shelf):
+    figure = drawn_again(shelf.table("decisions-pydoc-mini-a-main"))
+    assert text_problems(figure) == []
+    legend = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
+    assert {"rule, pooled", "rule, new model's posterior", "mixing logits"} <= legend
+
+
 def test_all_pairs_of_a_zoo_can_be_read(shelf):
     assert text_problems(drawn_again(shelf.table(ZOO))) == []
 
 
 def test_pictures_that_only_a_notebook_draws_are_refused(shelf):
-    kept = shelf.table("decisions-pydoc-mini-a-main")
+    kept = shelf.table("decisions-pydoc-mini-a-on_top")
     assert not can_be_drawn(kept)
     with pytest.raises(ValueError, match=r"nbs/decisions\.ipynb"):
         drawn_again(kept)

@@ -93,3 +93,19 @@ def test_the_notebook_begins_with_links_to_its_results():
     links = pages.links_to_results(notebook())
     assert links == "**Gated fusion: pydoc, table main.** Go to: [The table](#The-table)."
     assert pages.links_to_results(notebook(tags=())) == ""
+
+
+@pytest.mark.parametrize("there", (True, False))
+def test_a_kept_picture_is_part_of_the_page(there, tmp_path, monkeypatch):
+    """A page lies elsewhere than its notebook: a relative address would lead nowhere."""
+    monkeypatch.setenv("COMPATKIT_RESULTS", str(tmp_path))
+    if there:
+        (tmp_path / "study").mkdir()
+        (tmp_path / "study" / "table.svg").write_text("<svg/>")
+    text = "![flips on pydoc](../results/study/table.svg)\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+    made = pages.notebook_page(
+        nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
+    )
+    assert "../results" not in made and "flips on pydoc" in made
+    assert ("data:image/svg+xml;base64,PHN2Zy8+" in made) == there == ("<img" in made)
+    assert re.search(r'<div class="table"><table>.*</table></div>', made, re.S)

@@ -230,17 +230,20 @@ def test_a_name_that_is_no_parameter_ends_with_a_sentence(project):
         papermill_engine._check_names(notebook)
 
 
-def test_the_executed_notebook_begins_with_links_and_has_its_page(tmp_path, capsys):
+def test_the_executed_notebook_begins_with_links_and_has_its_page(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COMPATKIT_RESULTS", str(tmp_path / "kept" / "results"))
     cell, markdown = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
     said = nbformat.v4.new_output("stream", name="stdout", text="all is well")
     result = cell("x", outputs=[said], metadata={"tags": ["result"]})
     notebook = nbformat.v4.new_notebook(cells=[markdown("# tiny"), markdown("## Found"), result])
+    notebook.cells[0].source += "\n![flips](../results/a/b.svg)"
     output = tmp_path / "tiny.ipynb"
     papermill_engine._finish(notebook, output)
     assert notebook.cells[0].source == "**tiny.** Go to: [Found](#Found)."
     assert notebook.cells[0].metadata["papermill"]["status"] == "completed"
     assert "all is well" in output.with_suffix(".html").read_text()
     assert "to read in a browser" in capsys.readouterr().err
+    assert notebook.cells[1].source.endswith("![flips](kept/results/a/b.svg)")
     said.output_type = "error"
     papermill_engine._finish(notebook, tmp_path / "failed.ipynb")
     assert len(notebook.cells) == 4 and not (tmp_path / "failed.html").exists()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 from dataclasses import replace
 from types import SimpleNamespace
@@ -298,6 +299,12 @@ def test_the_bar_tells_the_time_left_from_what_was_trained(monkeypatch):
         bar.update()  # took two
         assert bar.left().startswith("about 3 min left")
     assert room.ModelBar(0).left() == ""
+
+
+def test_a_time_that_is_not_today_names_its_day():
+    with room.ModelBar(2, seconds=2 * 86400) as bar:
+        assert re.match(r"about 48 hours left, until \d\d:\d\d on \d\d \w+$", bar.left())
+    assert [room.lasting(one) for one in (61, 7200)] == ["about 2 min", "about 2 hours"]
 
 
 def test_seeds_are_done_one_after_another_across_all_methods(trained, tmp_path, monkeypatch):
