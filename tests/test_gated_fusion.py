@@ -256,10 +256,11 @@ def test_the_defaults_are_the_papers():
     assert GatedFusion.from_model(new_model()).config.old_temperature == 1.0
 
 
-def test_the_new_model_keeps_its_fast_attention():
+def test_fast_attention_can_be_asked_for(tmp_path):
     fusion = GatedFusion.from_model(new_model())
-    assert fusion.new.config._attn_implementation == "sdpa"
-    assert GatedFusion(fusion.config).new.config._attn_implementation == "sdpa"
+    fusion.save_pretrained(tmp_path)
+    again = GatedFusion.from_pretrained(tmp_path, attn_implementation="sdpa")
+    assert {one.config._attn_implementation for one in (fusion, again, again.new)} == {"sdpa"}
 
 
 def test_a_model_without_an_ordinary_head_is_refused():
