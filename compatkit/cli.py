@@ -94,21 +94,7 @@ def _pair(files, old, new, label, id, on_missing, rename, columns, wanted):
             files[0], files[-1], on_missing, columns=columns, wanted=wanted, sides=sides
         )
     if len(files) == 1:
-        if reader := reader_of(files[0]):
-            raise ValueError(
-                f"{files[0]} is one log ({reader.name}): name a second one, or where it holds "
-                "several models two of them, with --old and --new"
-            )
-        if not (old and new):
-            raise ValueError(
-                f"{files[0]} is one file: name a second one, or the columns of both versions with "
-                "--old, --new and --label"
-            )
-        if rename or on_missing == "drop":
-            raise ValueError(
-                "--rename and --on-missing are for two files: with one, --old, --new, --label and "
-                "--id name the columns"
-            )
+        _refuse_for_one(files[0], reader_of(files[0]), old and new, rename, on_missing)
         return read_columns(files[0], old, new, label, id or "id", columns, split=wanted.task)
     if old or new or id:
         raise ValueError(
@@ -116,6 +102,25 @@ def _pair(files, old, new, label, id, on_missing, rename, columns, wanted):
             "FIELD=COLUMN"
         )
     return read_pair(*files, on_missing=on_missing, rename=rename, label=label, columns=columns)
+
+
+def _refuse_for_one(file, reader, both, rename, on_missing):
+    """Raises ValueError for one file without the names of both versions, or with options of two."""
+    if reader:
+        raise ValueError(
+            f"{file} is one log ({reader.name}): name a second one, or where it holds several "
+            "models two of them, with --old and --new"
+        )
+    if not both:
+        raise ValueError(
+            f"{file} is one file: name a second one, or the columns of both versions with --old, "
+            "--new and --label"
+        )
+    if rename or on_missing == "drop":
+        raise ValueError(
+            "--rename and --on-missing are for two files: with one, --old, --new, --label and "
+            "--id name the columns"
+        )
 
 # %% ../nbs/cli.ipynb #b13c0c94
 _FILE = click.Path(path_type=Path)
@@ -385,6 +390,18 @@ def _shown(comparison, given: SimpleNamespace) -> str:
     return comparison.verdict + "\n" if given.quiet else comparison.to_text(**_terminal())
 
 
+def _refuse_for_two(given, count):
+    """Raises ValueError for options that do not go with several versions."""
+    if unfit := [f"--{name}" for name in ("old", "new", "id") if getattr(given, name)]:
+        raise ValueError(f"{unfit[0]} goes with one file of two versions, and there are {count}")
+    if unfit := [f"--{name}" for name in ("github", "comment", "junit") if getattr(given, name)]:
+        raise ValueError(
+            f"{unfit[0]} is for two versions, and there are {count}: compare the last two with it"
+        )
+    if given.picture and given.picture.suffix not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"--picture {given.picture}: the name must end in .png, .svg or .pdf")
+
+
 def _compare_many(
     files, given: SimpleNamespace, policy: Policy, outputs: Outputs
 ) -> tuple[int, str]:
@@ -395,17 +412,7 @@ def _compare_many(
     from compatkit.compare.flips import write_rows
     from compatkit.compare.report import EXIT_STATUS, compare_versions
 
-    if unfit := [f"--{name}" for name in ("old", "new", "id") if getattr(given, name)]:
-        raise ValueError(
-            f"{unfit[0]} goes with one file of two versions, and there are {len(files)}"
-        )
-    if unfit := [f"--{name}" for name in ("github", "comment", "junit") if getattr(given, name)]:
-        raise ValueError(
-            f"{unfit[0]} is for two versions, and there are {len(files)}: compare the last two "
-            "with it"
-        )
-    if given.picture and given.picture.suffix not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"--picture {given.picture}: the name must end in .png, .svg or .pdf")
+    _refuse_for_two(given, len(files))
     rename = _renamed(given.rename) | ({given.label: "label"} if given.label else {})
     versions = compare_versions(
         files,

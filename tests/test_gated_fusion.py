@@ -32,7 +32,14 @@ from transformers import (
 )
 
 from compatkit.experiments.published import machine_paths
-from compatkit.gated_fusion import Gate, GatedFusion, LearnGate, OldLogitsCache, fuse
+from compatkit.gated_fusion import (
+    Gate,
+    GatedFusion,
+    GatedFusionConfig,
+    LearnGate,
+    OldLogitsCache,
+    fuse,
+)
 from compatkit.training.loop import fine_tune
 from compatkit.training.models import last_linear
 from compatkit.training.tasks import example_key
@@ -230,6 +237,30 @@ def test_a_temperature_must_be_above_0(temperature):
 def test_drop_gate_is_a_share(share):
     with pytest.raises(ValueError, match="drop_gate is .*between 0 and 1"):
         LearnGate(drop_gate=share)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_drop_gate_may_be_never_or_always(share):
+    assert LearnGate(drop_gate=share).drop_gate == share
+
+
+def test_a_gate_is_not_learnt_without_old_logits():
+    with pytest.raises(ValueError, match="LearnGate"):
+        fine_tune(tiny.model(), tiny.data(), LearnGate(), 0, **FAST)
+
+
+def test_the_defaults_are_the_papers():
+    assert LearnGate().configuration() == LearnGate(0.5, 1.0, 0).configuration()
+    found = GatedFusionConfig()
+    assert (found.old_temperature, found.gate_hidden, found.gate_dropout) == (1.0, 64, 0.1)
+    assert GatedFusion.from_model(new_model()).config.old_temperature == 1.0
+
+
+def test_fast_attention_can_be_asked_for(tmp_path):
+    fusion = GatedFusion.from_model(new_model())
+    fusion.save_pretrained(tmp_path)
+    again = GatedFusion.from_pretrained(tmp_path, attn_implementation="sdpa")
+    assert {one.config._attn_implementation for one in (fusion, again, again.new)} == {"sdpa"}
 
 
 def test_a_model_without_an_ordinary_head_is_refused():
@@ -623,6 +654,11 @@ def test_what_a_cache_does_not_take(given, named):
         cache.add(*given)
     assert len(cache) == 300 and cache.lookup(keys(5), ROW)[1].all(), "nothing was half added"
     cache.add(keys(900), ROW, WIDE)
+
+
+def test_the_first_rows_of_a_cache_are_checked_as_well():
+    with pytest.raises(ValueError, match=r"\(12,\); expected \(1, 12\)"):
+        OldLogitsCache().add(keys(1), np.zeros(12), WIDE)
 
 
 @pytest.mark.parametrize(

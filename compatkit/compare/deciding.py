@@ -674,16 +674,12 @@ def _of_examples(path, labels, answers):
     found, wanted = [], dict(zip(labels.id.tolist(), labels.label.tolist()))
     for piece in _pieces(path):
         if (mask := np.isin(piece.id, labels.id)).any():
-            part = piece.select(mask).replace(label=None)
-            if (
-                labels.label.dtype.kind == "U"
-                and part.classes is not None
-                and part.prediction.dtype.kind in "iu"
-            ):
-                part = part.replace(
-                    prediction=np.array(part.classes)[part.prediction]
-                )  # saved as numbers, labelled by names
-            part = with_labels(part, wanted)
+            part = piece.select(mask)
+            named = labels.label.dtype.kind == "U" and part.classes is not None
+            if named and part.prediction.dtype.kind in "iu":  # saved as numbers, labelled by names
+                answers_by_name = np.array(part.classes)[part.prediction]
+                part = part.replace(label=None, prediction=answers_by_name)
+            part = with_labels(part.replace(label=None), wanted)
             _refuse_other_truth(piece.select(mask), part)
             found.append(part)
     if not answers:

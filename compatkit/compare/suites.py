@@ -300,30 +300,32 @@ def pooled(tasks: list[Comparison]) -> dict:
     ]
     if not parts:
         return {}
-    sizes = [part["nfr"]["n"] for part in parts]
-    total, reach = sum(sizes), NormalDist().inv_cdf(0.975)
-    found = {}
-    for name, weights in (
-        ("examples", [size / total for size in sizes]),
-        ("tasks", [1 / len(parts)] * len(parts)),
-    ):
-        gain, nfr = (
-            sum(weight * part[measure]["value"] for weight, part in zip(weights, parts))
-            for measure in ("accuracy_gain", "nfr")
-        )
-        variance = sum(
-            weight**2
-            * (part["nfr"]["value"] + part["pfr"]["value"] - part["accuracy_gain"]["value"] ** 2)
-            / size
-            for weight, part, size in zip(weights, parts, sizes)
-        )
-        half = reach * sqrt(max(variance, 0.0))
-        low, high = rate_interval(nfr, total if name == "examples" else len(parts) * min(sizes))
-        found[name] = {
-            "accuracy_gain": {"value": gain, "low": gain - half, "high": gain + half},
-            "nfr": {"value": nfr, "low": low, "high": high},
-        }
-    return found
+    sizes, alike = [part["nfr"]["n"] for part in parts], [1 / len(parts)] * len(parts)
+    by_size = [size / sum(sizes) for size in sizes]
+    return {
+        "examples": _weighted(parts, by_size, sum(sizes)),
+        "tasks": _weighted(parts, alike, len(parts) * min(sizes)),
+    }
+
+
+def _weighted(parts, weights, counted):
+    """Accuracy gain and NFR by these weights, the latter's interval as of so many examples."""
+    gain, nfr = (
+        sum(weight * part[measure]["value"] for weight, part in zip(weights, parts))
+        for measure in ("accuracy_gain", "nfr")
+    )
+    variance = sum(
+        weight**2
+        * (part["nfr"]["value"] + part["pfr"]["value"] - part["accuracy_gain"]["value"] ** 2)
+        / part["nfr"]["n"]
+        for weight, part in zip(weights, parts)
+    )
+    half = NormalDist().inv_cdf(0.975) * sqrt(max(variance, 0.0))
+    low, high = rate_interval(nfr, counted)
+    return {
+        "accuracy_gain": {"value": gain, "low": gain - half, "high": gain + half},
+        "nfr": {"value": nfr, "low": low, "high": high},
+    }
 
 # %% ../../nbs/compare/suites.ipynb #e6c21078
 class TaskResult(NamedTuple):

@@ -1,6 +1,7 @@
 """Sentences and verdicts: the rule at its edges, and claims that name rows which exist."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -210,6 +211,15 @@ def test_claims_are_about_tables_of_the_list():
     } | {"gated_fusion:main", "muscle:main", "decisions:main"}
     assert {one for claim in CLAIMS for one in claim.tables} <= listed
     assert len({(claim.paper, claim.sentence, claim.tables) for claim in CLAIMS}) == len(CLAIMS)
+
+
+def test_sentences_of_flips_say_a_half_and_a_denial_where_they_are_judged_so():
+    of_flips = [claim for claim in CLAIMS if claim.quantity == NFR and claim.than]
+    assert len(of_flips) > 20
+    for claim in of_flips:
+        words = set(re.findall("[a-z]+", claim.sentence.lower()))
+        assert (claim.factor == 0.5) == bool(words & {"half", "halve", "halves"}), claim
+        assert claim.denied == bool(words & {"no", "not", "neither", "nor"}), claim
 
 
 def test_each_claim_finds_its_rows_and_their_differences_in_the_kept_tables():

@@ -108,6 +108,11 @@ def test_the_order_of_examples_changes_nothing(seed):
     assert measure("treated", *turned, selection=(turned[0], turned[1])) == row
 
 
+def test_models_on_selection_are_one_a_seed_as_well():
+    with pytest.raises(ValueError):
+        measure("treated", OLD, TREATED, selection=(OLD, NEW[:1]))
+
+
 def test_one_seed_has_no_spread():
     row = measure("new model", OLD[:1], NEW[:1], NEW[:1])
     assert row.nfr[0] == 0.2 and isnan(row.nfr[1]) and row.seeds == 1
@@ -396,10 +401,11 @@ def test_tables_of_a_study_stand_together_by_name(tmp_path):
     assert kept_tables(tmp_path) == {}
     for name in ("bcwi-mrpc-mini-b", "bcwi-sst2-mini-main", "bcwi-mrpc-mini-a"):
         keep_table(ResultTable(f"table {name}", ROWS), name, results=tmp_path)
-    keep_table(ResultTable("again", ROWS), "bcwi-mrpc-mini-b", results=tmp_path)
+    keep_table(ResultTable("again, by α", ROWS), "bcwi-mrpc-mini-b", results=tmp_path)
+    assert "by α" in (tmp_path / "bcwi-mrpc" / "tables.json").read_text(encoding="utf-8")
     found = kept_tables(tmp_path)
     assert list(found) == ["bcwi-mrpc-mini-a", "bcwi-mrpc-mini-b", "bcwi-sst2-mini-main"]
-    assert found["bcwi-mrpc-mini-b"].title == "again"
+    assert found["bcwi-mrpc-mini-b"].title == "again, by α"
     files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*"))
     assert files == ["bcwi-mrpc/tables.json", "bcwi-sst2/tables.json"]
     drop_table("bcwi-mrpc-mini-b", tmp_path)
