@@ -14,8 +14,8 @@ from environment import ROOT, use_the_environment
 
 LINES = 5  # of what a command printed
 PART = re.compile(r"(<!-- written: (.+?) -->\n)(.*?)(<!-- end -->)", re.S)
-CLAIMS = 3  # of each of the four papers; of the talk's two further methods the first
-FURTHER = ("embeddings.md", "reranking.md")
+CLAIMS = 3  # of each of the four papers; of the talk's two further methods and of ours the first
+FURTHER = ("embeddings.md", "reranking.md", "ours.md")
 METHODS = (  # the papers' own and what needs no training
     "decision rule, pooled posterior",
     "mixture of old and new probabilities",
