@@ -12,6 +12,7 @@ __all__ = ['FAMILIES', 'BELOW', 'Family', 'family_of', 'lowest_point', 'lowest_o
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../nbs/experiments/equal_accuracy.ipynb #17765728
@@ -315,7 +316,8 @@ def _draw_left(panel: "Axes", place: Mapping, order: Sequence[str]) -> None:
         panel.plot(lowest / nfr, at, "o", markersize=5, color=colour)
         if interval is not None:
             panel.plot([1 + end / nfr for end in interval], [at, at], color=colour, linewidth=1.3)
-    panel.set_title(f"{place['place']}\n{100 * nfr:.2f} %, {place['seeds']} seeds", fontsize=9)
+    title = [*wrap(place["place"], 18), f"{100 * nfr:.2f} %, {place['seeds']} seeds"]
+    panel.set_title("\n".join(title), fontsize=9)
     panel.set_xlim(-0.12, 1.35)
     panel.set_xticks([0, 0.5, 1])
 
