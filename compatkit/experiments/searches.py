@@ -109,7 +109,7 @@ def judged(
     best, able = preferred(tried, least)
     mine = next((one for one in tried if one.setting == chosen), None)
     same = mine is not None and np.allclose(mine[1:], best[1:], rtol=0, atol=1e-12)
-    words = "" if same else f"kept {chosen}, the rule takes {best.setting} of {len(tried)}"
+    words = "" if same else f"kept {chosen}; the rule takes {best.setting}, of {len(tried)}"
     if same and able == (NONE in row.setting):
         words = f"kept {row.setting!r}, the rule finds {'one' if able else 'none'} on a par"
     if one_seed:
@@ -166,15 +166,23 @@ def _trained(kept: KeptTable, row: Row) -> Rechosen | None:
     grid = grid_of(kept, row.method, fields)
     seeds = _seeds_tried(kept, each, grid)
     if lacking := [one for one in grid if seeds > 1 and not all(one in got for got in each)]:
-        words = f"{fields} {lacking[0]} has no kept runs on {seeds} seeds"
+        words = f"{_worded(fields, lacking[0])} has no kept runs on {seeds} seeds"
         return Rechosen(row.method, "differs", 0, words)
     settings = grid if seeds > 1 else list(each[0])
     if len(settings) < 2 and len(grid) > 1:
         return Rechosen(row.method, "not checked", 0, "runs of other settings are not kept")
-    tried = [_tried(kept, one, *_sides(kept, row, one, each[:seeds], fields)) for one in settings]
+    tried = [
+        _tried(kept, _worded(fields, one), *_sides(kept, row, one, each[:seeds], fields))
+        for one in settings
+    ]
     chosen = setting_of(kept.shelf.runs[own[0]].configuration, fields)[1]
     least = _accuracy(_on_selection(kept, kept.news[:seeds]))
-    return judged(row, tried, chosen, least, seeds == 1 and kept.seeds > 1)
+    return judged(row, tried, _worded(fields, chosen), least, seeds == 1 and kept.seeds > 1)
+
+
+def _worded(fields: Sequence[str], setting: tuple) -> str:
+    """A setting in words: its arguments by name."""
+    return ", ".join(f"{name.replace('_', ' ')} {one}" for name, one in zip(fields, setting))
 
 
 def _sides(
@@ -297,6 +305,8 @@ def _choice_of(kept: KeptTable, row: Row) -> Rechosen | None:
     if kept.notebook == "reranking":
         searched = row.method.startswith("re-ranked, ") or row.method == "token-level mixture"
         return _reranked(kept, row) if searched else None
+    if kept.notebook == "retire_the_old" and re.match("price |weight of new ", row.setting):
+        return Rechosen(row.method, "not checked", 0, "answers at other values are not kept")
     if kept.notebook == "bcwi":
         return _strengthened(kept, row) if row.setting.startswith("strength ") else None
     return _trained(kept, row)

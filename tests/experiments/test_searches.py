@@ -232,3 +232,14 @@ def test_a_dial_that_says_otherwise_is_caught(tmp_path):
     (folder / "records.jsonl").write_text(text)
     found = choices_verdict(Shelf(tmp_path).table("reranking-arithmetic-mini-main"))
     assert found.word == "differs"
+
+
+def test_what_no_kept_answers_can_choose_again_is_listed():
+    row = SimpleNamespace(method="rule with the head", setting="price 2", seeds=5, records=("a",))
+    control = SimpleNamespace(method="self-training", setting="", seeds=5, records=("b",))
+    table = SimpleNamespace(rows=(row, control), notes=())
+    kept = SimpleNamespace(
+        name="it", notebook="retire_the_old", kind="main", table=table, shelf=None
+    )
+    found = choices_verdict(kept)
+    assert found.word == "not checked" and found.detail.startswith("rule with the head: ")
