@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['JUDGED', 'WEIGHTS', 'PRICES', 'UPGRADES', 'STUDENT', 'MOST', 'ALPHAS', 'DRAWN', 'STUDENTS', 'CHURN', 'TWO_MODELS',
            'Traffic', 'traffic_of', 'asked_once', 'keep_embedded', 'embeddings_of', 'Lesson', 'student_once',
-           'learn_traffic', 'head_once', 'neighbours_once', 'cached_test_once', 'decided_once', 'Dial', 'Picked',
-           'pick', 'Cost', 'RetirementStudy', 'RetirementRows', 'students_of', 'student_rows', 'main_rows',
+           'learn_traffic', 'head_once', 'neighbours_once', 'cached_test_once', 'dial_once', 'decided_once', 'Dial',
+           'Picked', 'pick', 'Cost', 'RetirementStudy', 'RetirementRows', 'students_of', 'student_rows', 'main_rows',
            'together_rows', 'cache_rows', 'churn_rows', 'retirement_notes', 'retirement_table', 'claim_lines',
            'cost_table', 'check_retirement', 'keep_retirement']
 
@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
@@ -49,7 +50,7 @@ from compatkit.experiments.update_trainings import (
     updated_model,
 )
 from ..gated_fusion import OldLogitsCache
-from ..metrics import FlipCounts, competent, paired_difference
+from ..metrics import FlipCounts, competent, lowest_nfr, paired_difference
 from ..predictions import Predictions
 from compatkit.retire_the_old import (
     HEAD_FILE,
@@ -372,6 +373,28 @@ def cached_test_once(
     return run_once(about | {"learned": learned}, compute, home)
 
 
+def dial_once(
+    method: str,  # of its row
+    parents: Sequence[Run],  # behind the answers
+    answers: Callable[[float], Predictions],  # value → answers on selection
+    values: Sequence[float],
+    home: str | Path | None = None,  # where runs live
+) -> Run:
+    """The run of a dial's answers on selection at all its values: classes alone, so that the
+    choice can be made again.
+    """
+
+    def compute(folder: Path) -> dict:
+        """Answer and keep."""
+        for value in values:
+            given = _plain(answers(value))
+            given.save(folder / f"predictions-new_selection-{value:g}.parquet")
+        return {}
+
+    about = {"kind": "dial_values", "parents": [run.id for run in parents], "method": method}
+    return run_once(about | {"values": list(values)}, compute, home)
+
+
 def decided_once(
     what: dict,  # what was done with them
     parents: Sequence[Run],  # behind the answers
@@ -385,12 +408,21 @@ def decided_once(
     def compute(folder: Path) -> dict:
         """Keep."""
         for split, given in answers.items():
-            plain = Predictions(given.id, given.label, given.prediction)
-            plain.save(folder / f"predictions-{split}.parquet")
+            _plain(given).save(folder / f"predictions-{split}.parquet")
         return {}
 
     about = {"kind": "decided", "parents": [run.id for run in parents], "splits": sorted(answers)}
     return run_once(about | what, compute, home)
+
+
+def _plain(answers: Predictions) -> Predictions:
+    """Labels and classes as columns alone, so that whatever was decided can be joined."""
+    prediction = answers.prediction
+    if answers.logits is not None:
+        prediction = answers.logits.argmax(1)
+    elif prediction.dtype.kind == "U":
+        prediction = np.array([answers.classes.index(one) for one in prediction])
+    return Predictions(answers.id, answers.label, prediction)
 
 # %% ../../nbs/experiments/retirements.ipynb #rtr00021
 WEIGHTS = tuple(np.linspace(0.05, 0.95, 19).round(2).tolist())  # of the new model
@@ -434,10 +466,8 @@ def pick(
     """The value with the lowest NFR among those at least as accurate as the untreated model; the
     most accurate one, marked, where none is.
     """
-    able = [row for row, value in enumerate(accuracy) if value >= reference - 1e-12]
-    if not able:
-        return Picked(values[int(np.argmax(accuracy))], False)
-    return Picked(values[min(able, key=lambda row: (nfr[row], -accuracy[row]))], True)
+    best = lowest_nfr(accuracy, nfr, reference)
+    return Picked(values[int(np.argmax(accuracy)) if best is None else best], best is not None)
 
 # %% ../../nbs/experiments/retirements.ipynb #rtr00031
 UPGRADES = ("data", "a", "b")
@@ -780,8 +810,17 @@ class RetirementRows:
             self.lines[dial.name] = self.curve(dial, "new_test", drawn)
         words = dial.words.format(picked.value)
         words += "" if picked.qualified else "; none was on a par"
+        for seed in self.seeds:
+            self._keep_values(dial, seed)
         runs = [self._decided(dial, picked.value, seed) for seed in self.seeds]
         return self.row(dial.name, runs, words)
+
+    def _keep_values(self, dial: Dial, seed: int) -> None:
+        """A seed's answers on selection at all values, published beside the row's."""
+        given = partial(dial.at, "new_selection", seed=seed)
+        run = dial_once(dial.name, dial.runs(seed), given, dial.values)
+        splits = tuple(f"new_selection-{value:g}" for value in dial.values)
+        self.study.add(run, splits=splits)
 
     def _decided(self, dial: Dial, value: float, seed: int) -> Run:
         """A dial's answers of a seed as a run."""
@@ -865,16 +904,6 @@ class RetirementRows:
             prices.append(price)
         told = ", ".join(f"{price:.2g}" for price in prices)
         return self.row(name, runs, f"NFR at most {max_nfr:.1%}, prices {told}")
-
-
-def _plain(answers: Predictions) -> Predictions:
-    """Labels and classes as columns alone, so that whatever was decided can be joined."""
-    prediction = answers.prediction
-    if answers.logits is not None:
-        prediction = answers.logits.argmax(1)
-    elif prediction.dtype.kind == "U":
-        prediction = np.array([answers.classes.index(one) for one in prediction])
-    return Predictions(answers.id, answers.label, prediction)
 
 # %% ../../nbs/experiments/retirements.ipynb #rtr00043
 STUDENTS = {  # name → lesson, whether from the old weights, the row's name

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 # %% ../../nbs/experiments/searches.ipynb #srch0006
-from .kept_answers import KeptRun, KeptTable, Shelf, strengths_of
+from .kept_answers import KeptRun, KeptTable, Shelf, bare, strengths_of
 from .result_tables import Row
 from .runs import flat
 from .treatments import METHODS
@@ -295,6 +295,33 @@ def _strengthened(kept: KeptTable, row: Row) -> Rechosen:
     return Rechosen(row.method, "same", len(told))
 
 # %% ../../nbs/experiments/searches.ipynb #srch0018
+def _valued(kept: KeptTable, row: Row) -> Rechosen:
+    """The price or weight of a row of retire_the_old, chosen again on its dial's answers."""
+    decided = [kept.shelf.runs[name].configuration for name in row.records]
+    dials = [_values_behind(kept, one) for one in decided]
+    if None in dials:
+        return Rechosen(row.method, "not checked", 0, "answers at other values are not kept")
+    runs, values = kept.runs(dials), kept.shelf.runs[dials[0]].configuration["values"]
+    olds, tried = [bare(one) for one in _on_selection(kept, kept.olds)], []
+    for value in values:
+        answers = [run.predictions(f"selection-{value:g}") for run in runs]
+        counts = [FlipCounts.between(*pair) for pair in zip(olds, answers, strict=True)]
+        means = [np.mean([getattr(c, name) for c in counts]) for name in ("accuracy_new", "nfr")]
+        tried.append(Tried(value, *map(float, means)))
+    least = _accuracy(_on_selection(kept, kept.news))
+    return judged(row, tried, decided[0]["value"], least)
+
+
+def _values_behind(kept: KeptTable, decided: Mapping) -> str | None:
+    """The run of a dial's answers at all values, of the row and seed that decided."""
+    for name, run in kept.shelf.runs.items():
+        one = run.configuration
+        if one["kind"] == "dial_values" and one["method"] == decided["method"]:
+            if one["parents"] == decided["parents"]:
+                return name
+    return None
+
+
 def _choice_of(kept: KeptTable, row: Row) -> Rechosen | None:
     """What became of a row's choice; None for a row that nobody chose."""
     if kept.notebook == "embeddings":
@@ -306,7 +333,7 @@ def _choice_of(kept: KeptTable, row: Row) -> Rechosen | None:
         searched = row.method.startswith("re-ranked, ") or row.method == "token-level mixture"
         return _reranked(kept, row) if searched else None
     if kept.notebook == "retire_the_old" and re.match("price |weight of new ", row.setting):
-        return Rechosen(row.method, "not checked", 0, "answers at other values are not kept")
+        return _valued(kept, row)
     if kept.notebook == "bcwi":
         return _strengthened(kept, row) if row.setting.startswith("strength ") else None
     return _trained(kept, row)

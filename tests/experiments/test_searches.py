@@ -23,6 +23,7 @@ from compatkit.experiments.searches import (
 )
 from compatkit.experiments.store import drop_runs, read_records
 from compatkit.experiments.verification import choices_verdict
+from compatkit.predictions import Predictions
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY, NAME = "gated-fusion-pydoc", "gated_fusion-pydoc-mini-a-main"
@@ -234,12 +235,37 @@ def test_a_dial_that_says_otherwise_is_caught(tmp_path):
     assert found.word == "differs"
 
 
+DECIDED = {"kind": "decided", "method": "rule with the head", "parents": ["p"], "value": 2.0}
+
+
+def of_retirement(value=2.0, kept_values=True):
+    """A table of retire_the_old, its one dial tried at two prices: two flips and one."""
+    label = np.zeros(4, dtype=int)
+    ids = list("abcd")
+    answers = {"1": [0, 0, 1, 1], "2": [0, 0, 0, 1]}
+    made = {f"selection-{name}": Predictions(ids, label, row) for name, row in answers.items()}
+    right, wrong = Predictions(ids, label, label), Predictions(ids, label, [0, 0, 0, 1])
+    dial = {"kind": "dial_values", "method": "rule with the head", "parents": ["p"]}
+    runs = {"a": SimpleNamespace(configuration=DECIDED | {"value": value})}
+    if kept_values:
+        runs["d"] = SimpleNamespace(configuration=dial | {"values": [1.0, 2.0]})
+    row = SimpleNamespace(method="rule with the head", setting="price 2", seeds=1, records=("a",))
+    control = SimpleNamespace(method="self-training", setting="", seeds=1, records=("b",))
+    return SimpleNamespace(
+        name="it", notebook="retire_the_old", kind="main", known=None,
+        table=SimpleNamespace(rows=(row, control), notes=()),
+        shelf=SimpleNamespace(runs=runs), olds=[right], news=[wrong],
+        of=lambda sides: lambda split: sides,
+        runs=lambda names: [SimpleNamespace(predictions=made.__getitem__) for _ in names],
+    )  # fmt: skip
+
+
+def test_a_dial_of_retirement_is_chosen_again():
+    assert choices_verdict(of_retirement()).word == "same"
+    found = choices_verdict(of_retirement(value=1.0))
+    assert found.word == "differs" and "the rule takes 2.0" in found.detail
+
+
 def test_what_no_kept_answers_can_choose_again_is_listed():
-    row = SimpleNamespace(method="rule with the head", setting="price 2", seeds=5, records=("a",))
-    control = SimpleNamespace(method="self-training", setting="", seeds=5, records=("b",))
-    table = SimpleNamespace(rows=(row, control), notes=())
-    kept = SimpleNamespace(
-        name="it", notebook="retire_the_old", kind="main", table=table, shelf=None
-    )
-    found = choices_verdict(kept)
+    found = choices_verdict(of_retirement(kept_values=False))
     assert found.word == "not checked" and found.detail.startswith("rule with the head: ")
