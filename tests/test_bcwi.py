@@ -213,6 +213,8 @@ def test_for_one_pair_the_paired_test_decides():
     assert choose_alpha(curve, margin=0.01).alpha == 0.5 == curve.chosen.alpha
     assert choose_alpha(curve, margin=0.05).alpha == 0.75
     assert choose_alpha(curve) == choose_alpha(curve, margin=0.01)
+    worse = choose_alpha(curve_of([0.83, 0.7, 0.7, 0.7, 0.7]), margin=0.01)
+    assert worse.alpha == 0 and not worse.qualified  # the new model itself is no choice
     small = curve_of([0.83, 0.83, 0.82, 0.8, 0.7], count=100)
     choice = choose_alpha(
         small, margin=0.01

@@ -5,6 +5,7 @@ promises, checked by simulation.
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from math import ceil, inf, log, nan
 
 import numpy as np
@@ -22,6 +23,7 @@ from compatkit.decisions import (
     calibrate,
     choose_dial,
     choose_price,
+    columns_of,
     critical_price,
     decide,
     halves,
@@ -159,6 +161,12 @@ def test_the_rule_on_columns_knows_every_old_class_and_examples_without_one():
     assert decide(logits, column, 1.0).tolist() == [1, 1, 1, 0, 0]
 
 
+def test_the_confidence_is_95_percent_unless_told():
+    assert needed_examples(0.01) == needed_examples(0.01, 0.95) == 299
+    # 0.5 of (1 - 0.5): one example is enough, whatever rounding says
+    assert needed_examples(0.5, 0.5) == 1 and needed_examples(0.1, 1 - 0.9**7) == 7
+
+
 @pytest.mark.parametrize("price", [-1e-9, -1, nan])
 def test_a_price_below_0_is_refused(price):
     with pytest.raises(ValueError, match="must be at least 0"):
@@ -167,6 +175,26 @@ def test_a_price_below_0_is_refused(price):
         price_curve(*models(), [1, price])
     with pytest.raises(ValueError, match="must be at least 0"):
         decide(np.zeros((1, 2)), np.zeros(1, int), price)
+
+
+def test_what_a_price_makes_worse_is_said_side_by_side():
+    choice = choose_price(*models(), None, 0.2)
+    for before, after, worse in ((0.7, 0.8, []), (0.9, 0.8, ["old"]), (0.85, 0.9, ["old", "new"])):
+        shown = replace(choice.certificate, accuracy=0.8, accuracy_old=before, accuracy_new=after)
+        told = replace(choice, certificate=shown).warnings
+        assert [side for side in ("old", "new") if f"the {side} model" in " ".join(told)] == worse
+    assert len(replace(choice, certificate=replace(shown, accuracy_new=None)).warnings) == 1
+    assert replace(choice, price=None).warnings == []
+
+
+def test_columns_are_the_whole_numbers_below_the_width():
+    assert columns_of([0.0, 2.0, 3.0, -1.0, 1.5], None, 3, "the answers").tolist() == [
+        0,
+        2,
+        -1,
+        -1,
+        -1,
+    ]
 
 
 def test_the_price_of_a_choice_without_one_is_refused():

@@ -113,6 +113,23 @@ def test_models_on_selection_are_one_a_seed_as_well():
         measure("treated", OLD, TREATED, selection=(OLD, NEW[:1]))
 
 
+def test_a_row_loses_by_its_interval_or_by_more_than_the_margin_and_the_lowest_mean_is_best():
+    def row(difference, nfr=(0.02, 0.0), method="treated"):
+        return Row(method, "", 3, accuracy=(0.8, 0.0), nfr=nfr, difference=difference)
+
+    assert not row(None).loses and not row((0.0, -0.01, 0.01)).loses
+    assert row((-0.001, -0.002, -0.0005)).loses  # the interval, wholly below
+    assert not row((-0.005, -0.02, 0.01)).loses  # the margin itself may be lost
+    assert row((-0.006, -0.02, 0.01)).loses
+    even = (0.0, -0.01, 0.01)
+    rows = (
+        row(None, (0.05, 0.0), "new model"),
+        row(even, (0.03, 0.0), "a"),
+        row(even, (0.02, 0.01), "b"),
+    )
+    assert ResultTable("t", rows).best() == "b"  # by the mean, not by the spread
+
+
 def test_one_seed_has_no_spread():
     row = measure("new model", OLD[:1], NEW[:1], NEW[:1])
     assert row.nfr[0] == 0.2 and isnan(row.nfr[1]) and row.seeds == 1

@@ -43,6 +43,7 @@ def test_a_lower_rate_needs_the_whole_interval(low, high, word):
         (-0.02, 0.01, "undecided"),
         (-0.02, -0.001, "does not hold"),
         (-0.004, -0.001, "does not hold"),
+        (-0.02, 0.0, "undecided"),
     ],
 )
 def test_without_loss_has_a_margin_and_fails_below_zero(low, high, word):
