@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 # %% ../nbs/retire_the_old.ipynb #rto00006
 from .decisions import Calibration, Pool, columns_of, joined_answers, margin_of
-from .distillation import divergence, logit_distance, old_right
+from .distillation import divergence, logit_distance, old_right, precise
 from .ensembles import mix
 from .gated_fusion import OldLogitsCache
 from .predictions import Predictions, align, few, log_softmax
@@ -128,9 +128,9 @@ class StudentOfTraffic(Treatment):
         ValueError for what is told of another width.
         """
         check_old_logits(old_logits, logits.shape[1], len(logits))
-        labelled, logits = label != UNLABELLED, logits.float()
+        labelled, (logits, old_logits) = label != UNLABELLED, precise(logits, old_logits)
         known = F.cross_entropy(logits, label, ignore_index=UNLABELLED, reduction="sum")
-        told = divergence(logits[~labelled], old_logits[~labelled].float(), 1.0).sum()
+        told = divergence(logits[~labelled], old_logits[~labelled], 1.0).sum()
         return (known + self.weight * told) / len(label)
 
 # %% ../nbs/retire_the_old.ipynb #rto00023
@@ -516,11 +516,12 @@ class Anchor(Treatment):
     ) -> torch.Tensor:
         """A scalar, a mean over the batch."""
         check_old_logits(old_logits, logits.shape[1], len(logits))
+        logits, old_logits = precise(logits, old_logits)
         right = old_right(old_logits, label, None)
-        truth = F.one_hot(label, logits.shape[1]).float()
-        mixed = self.share * old_logits.float().softmax(1) + (1 - self.share) * truth
+        truth = F.one_hot(label, logits.shape[1]).to(logits.dtype)
+        mixed = self.share * old_logits.softmax(1) + (1 - self.share) * truth
         target = torch.where(right[:, None], mixed, truth)
-        each = -(target * logits.float().log_softmax(1)).sum(1)
+        each = -(target * logits.log_softmax(1)).sum(1)
         return (torch.where(right, 1.0, self.wrong) * each).mean()
 
 
@@ -538,13 +539,14 @@ class RobustnessCongruent(Treatment):
         self, logits: torch.Tensor, label: torch.Tensor, old_logits: torch.Tensor
     ) -> torch.Tensor:
         """A scalar, a mean over the batch; `old_logits` (N, 2 C): the old and the new model's."""
-        width, logits = logits.shape[1], logits.float()
+        width = logits.shape[1]
         check_old_logits(old_logits, 2 * width, len(logits))
+        logits, old_logits = precise(logits, old_logits)
         pull = torch.zeros_like(logits[:, 0])
-        for strength, one in zip((self.beta, self.alpha), old_logits.float().split(width, 1)):
-            right = old_right(one, label, None).float()
+        for strength, one in zip((self.beta, self.alpha), old_logits.split(width, 1)):
+            right = old_right(one, label, None).to(one.dtype)
             pull = pull + strength * right * logit_distance(logits, one) / width
-        return super().loss(logits, label) + pull.mean()
+        return F.cross_entropy(logits, label) + pull.mean()
 
 
 def beside(old: Predictions, new: Predictions) -> Predictions:

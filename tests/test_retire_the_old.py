@@ -428,3 +428,16 @@ def test_both_models_logits_stand_side_by_side_by_id():
 def test_bad_strengths_are_named(kind, settings):
     with pytest.raises(ValueError, match=f"{next(iter(settings))} is"):
         kind(**settings)
+
+
+@pytest.mark.parametrize("treatment", [StudentOfTraffic(), Anchor(), RobustnessCongruent()])
+def test_losses_keep_double_precision_where_it_is_given(treatment):
+    torch.manual_seed(0)
+    logits, old = torch.randn(6, 4, dtype=torch.float64), torch.randn(6, 8, dtype=torch.float64)
+    old = old if isinstance(treatment, RobustnessCongruent) else old[:, :4]
+    label = torch.tensor([0, 1, 2, 3, 0, 1])
+    double = treatment.loss(logits, label, old)
+    single = treatment.loss(logits.float(), label, old.float())
+    assert (double.dtype, single.dtype) == (torch.float64, torch.float32)
+    assert double.item() == pytest.approx(single.item(), rel=1e-5)
+    assert treatment.loss(logits.bfloat16(), label, old.bfloat16()).dtype == torch.float32
