@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -313,19 +313,38 @@ def _kept_in(folder: Path, records: dict[str, dict]) -> list[Kept]:
     ]
 
 
+def _brings_less(folder: Path, kept: dict, name: str, new: Sequence[Kept]) -> bool:
+    """Whether the new predictions of a run lack a split of the kept ones, or logits."""
+    brought = {one.split: one.predictions for one in new if one.run == name}
+    return any(
+        split not in brought
+        or brought[split].logits is None
+        and checked_predictions(folder, kept, split).logits is not None
+        for split in kept["predictions"]
+    )
+
+
 def extend_study(
     folder: Path,  # of the study; made where it is not there
     records: Iterable[dict],  # of the new runs, without "predictions"
     kept: Iterable[Kept],  # what they predicted
 ) -> None:
-    """Add runs to a study; those of the same name are replaced, all others stay."""
+    """Add runs to a study; those of the same name are replaced, all others stay.
+
+    A kept run stays as it is where the new one brings less, since other tables rest on it.
+    """
     added, new = {record["id"]: dict(record) for record in records}, list(kept)
-    for record in added.values():
-        record["predictions"] = {
-            one.split: content_hash(one.predictions) for one in new if one.run == record["id"]
-        }
     with study_lock(folder):
         old = read_records(folder)
+        lesser = {
+            name for name in added if name in old and _brings_less(folder, old[name], name, new)
+        }
+        added = {name: record for name, record in added.items() if name not in lesser}
+        new = [one for one in new if one.run not in lesser]
+        for record in added.values():
+            record["predictions"] = {
+                one.split: content_hash(one.predictions) for one in new if one.run == record["id"]
+            }
         stays = {name: record for name, record in old.items() if name not in added}
         _write_study(folder, stays | added, [*_kept_in(folder, stays), *new])
 

@@ -72,6 +72,19 @@ def test_a_study_grows_and_a_run_is_replaced(tmp_path):
     assert {path.name: path.read_bytes() for path in (tmp_path / "study").iterdir()} == before
 
 
+@pytest.mark.parametrize("lesser", ["no split", "no logits"])
+def test_a_run_is_not_replaced_by_less_of_it(tmp_path, lesser):
+    """Other tables rest on what is kept: a table that needs no logits must not take them away."""
+    run, folder = record()["id"], tmp_path / "study"
+    whole = Predictions(IDS, prediction=[1] * 6, logits=np.eye(6, dtype=np.float16)[:, :2])
+    store.extend_study(folder, [record()], [store.Kept(run, "test", whole)])
+    few = [store.Kept(run, "test", Predictions(IDS, prediction=[1] * 6))]
+    store.extend_study(folder, [record(), record(2)], few if lesser == "no logits" else [])
+    read = store.read_records(folder)
+    assert store.checked_predictions(folder, read[run], "test").logits is not None
+    assert record(2)["id"] in read
+
+
 def test_ids_stand_once_a_set_of_examples(tmp_path):
     from pyarrow import parquet
 
