@@ -332,8 +332,10 @@ def _choice_of(kept: KeptTable, row: Row) -> Rechosen | None:
     if kept.notebook == "reranking":
         searched = row.method.startswith("re-ranked, ") or row.method == "token-level mixture"
         return _reranked(kept, row) if searched else None
-    if kept.notebook == "retire_the_old" and re.match("price |weight of new ", row.setting):
-        return _valued(kept, row)
+    if kept.notebook == "retire_the_old":
+        kinds = {kept.shelf.runs[name].configuration["kind"] for name in row.records}
+        dial = kinds == {"decided"} and re.match("price |weight of new ", row.setting)
+        return _valued(kept, row) if dial else None
     if kept.notebook == "bcwi":
         return _strengthened(kept, row) if row.setting.startswith("strength ") else None
     return _trained(kept, row)

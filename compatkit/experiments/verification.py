@@ -445,7 +445,9 @@ def _cost_verdict(kept: KeptTable) -> Verdict:
         return Verdict(kept.name, "not checked", 0, words)
     (run,) = (kept.shelf.run(one, None) for one in names)
     made = cost_rows(run.results, (run.id,))
-    shown, again = ([(row.method, row.setting) for row in rows] for rows in (kept.table.rows, made))
+    shown, again = (  # a record's entries stand in the order of their names
+        sorted((row.method, row.setting) for row in rows) for rows in (kept.table.rows, made)
+    )
     return _verdict(kept.name, [_same_words("costs", shown, again)])
 
 

@@ -246,11 +246,14 @@ def of_retirement(value=2.0, kept_values=True):
     made = {f"selection-{name}": Predictions(ids, label, row) for name, row in answers.items()}
     right, wrong = Predictions(ids, label, label), Predictions(ids, label, [0, 0, 0, 1])
     dial = {"kind": "dial_values", "method": "rule with the head", "parents": ["p"]}
-    runs = {"a": SimpleNamespace(configuration=DECIDED | {"value": value})}
+    runs = {
+        "a": SimpleNamespace(configuration=DECIDED | {"value": value}),
+        "b": SimpleNamespace(configuration={"kind": "student"}),
+    }
     if kept_values:
         runs["d"] = SimpleNamespace(configuration=dial | {"values": [1.0, 2.0]})
     row = SimpleNamespace(method="rule with the head", setting="price 2", seeds=1, records=("a",))
-    control = SimpleNamespace(method="self-training", setting="", seeds=1, records=("b",))
+    control = SimpleNamespace(method="student", setting="price 1", seeds=1, records=("b",))
     return SimpleNamespace(
         name="it", notebook="retire_the_old", kind="main", known=None,
         table=SimpleNamespace(rows=(row, control), notes=()),

@@ -46,6 +46,7 @@ MEASURED = {
     "methods": {
         PLAIN: {"seconds": 0.2, "bytes": 100},
         "EWC": {"seconds": 0.3, "bytes": 100 + 3 * 2**20},
+        "prior weight decay": {"seconds": 0.2, "bytes": 50},
         "Mixout": {"seconds": 0.2, "bytes": 0},
     },
 }
