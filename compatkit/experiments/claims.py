@@ -102,7 +102,7 @@ _OF_PCT = (
     Claim(
         _PCT,
         "Ordinary distillation does not halve NFR (table 3)",
-        (*_2, "distillation:4"),
+        ("distillation:main", "distillation:4"),
         ("ordinary distillation",),
         _NEW,
         0.5,
@@ -706,11 +706,11 @@ def pairs_of(
     claim: Claim,
     table: ResultTable,
 ) -> list[Compared]:
-    """What has to be compared in a table to judge a claim; nothing where it lacks the rows, or
-    one of them did not qualify.
+    """What has to be compared in a table to judge a claim, without rows that did not qualify;
+    nothing where it lacks the rows.
     """
-    methods = _claimed(claim, table)
-    if claim.quantity == COST or not methods or not all(row.qualified for row in methods):
+    methods = [row for row in _claimed(claim, table) if row.qualified]
+    if claim.quantity == COST or not methods:
         return []
     names = [row.method for row in methods]
     if not claim.than:
@@ -805,23 +805,26 @@ def judge(
 ) -> Evidence | None:
     """What a table says; None if it lacks the rows.
 
-    The least favourable of the claim's comparisons decides.
+    The least favourable of the claim's comparisons decides. A row that did not qualify is judged
+    by nobody: it is named, and where none of them did, nothing is judged.
     """
     if table.unjudged:
         return Evidence(name, "not judged", table.unjudged)
     if claim.quantity == COST:
         return _measured_once(claim, table, name)
-    if lost := [row.method for row in _claimed(claim, table) if not row.qualified]:
-        few = "no setting kept the untreated model's accuracy on selection"
-        return Evidence(name, "none qualified", f"{', '.join(lost)}: {few}")
+    claimed = _claimed(claim, table)
+    lost = [row.method for row in claimed if not row.qualified]
+    few = f"{', '.join(lost)}: no setting kept the untreated model's accuracy on selection"
+    if lost and len(lost) == len(claimed):
+        return Evidence(name, "none qualified", few)
     pairs = pairs_of(claim, table)
     if not pairs:
         return None
     if any(pair not in differences for pair in pairs):
         return Evidence(name, "not judged", _MISSING)
     found = [_judged(claim, table, pair, differences[pair], len(pairs)) for pair in pairs]
-    least = min(found, key=lambda one: (_ORDER.index(one[0]), one[2]))
-    return Evidence(name, *least)
+    word, words, favour = min(found, key=lambda one: (_ORDER.index(one[0]), one[2]))
+    return Evidence(name, word, f"{words}; {few}" if lost else words, favour)
 
 
 def _measured_once(claim: Claim, table: ResultTable, name: str) -> Evidence | None:

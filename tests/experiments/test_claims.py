@@ -134,6 +134,17 @@ def test_methods_of_which_no_setting_qualified_are_judged_by_nobody():
     assert table(NEW, unfit, row("other", 0.035)).best() == "other"
 
 
+def test_a_method_that_did_not_qualify_does_not_silence_the_others():
+    made = table(NEW, row("it"), replace(row("pulled"), setting="λ 3; none was on a par"))
+    of_both = replace(BELOW, rows=("it", "pulled"))
+    (pair,) = pairs_of(of_both, made)
+    assert pair.method == "it"
+    found = judge(of_both, made, {pair: interval(*CLEAR)})
+    assert found.word == "holds" and found.words.endswith(
+        "; pulled: no setting kept the untreated model's accuracy on selection"
+    )
+
+
 def test_an_exact_name_stands_before_names_that_begin_with_it():
     of_one = replace(BELOW, than=("single",))
     made = table(NEW, row("it"), row("single"), row("single, larger"))
@@ -208,7 +219,7 @@ def test_a_table_of_models_at_chance_judges_nothing(tmp_path):
 def test_claims_are_about_tables_of_the_list():
     listed = {
         f"{entry.notebook}:{one}" for entry in CATALOGUE for one in (entry.table, *entry.also)
-    } | {"gated_fusion:main", "muscle:main", "decisions:main"}
+    } | {"gated_fusion:main", "muscle:main", "decisions:main", "distillation:2a"}
     assert {one for claim in CLAIMS for one in claim.tables} <= listed
     assert len({(claim.paper, claim.sentence, claim.tables) for claim in CLAIMS}) == len(CLAIMS)
 
