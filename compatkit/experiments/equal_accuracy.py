@@ -20,6 +20,7 @@ import numpy as np
 from scipy.stats import permutation_test, spearmanr
 
 from .claims import kept_evidence
+from ..metrics import lowest_nfr
 from ..support.pictures import COLOURS, house_style
 
 # %% ../../nbs/experiments/equal_accuracy.ipynb #eqp00003
@@ -100,8 +101,8 @@ def lowest_point(
     accuracy: float,  # that is asked for
 ) -> tuple | None:
     """The setting with the lowest NFR among those that are as accurate; None without any."""
-    able = [point for point in points if point[0] >= accuracy - 1e-12]
-    return min(able, key=lambda point: point[1], default=None)
+    best = lowest_nfr([point[0] for point in points], [point[1] for point in points], accuracy)
+    return None if best is None else points[best]
 
 
 def lowest_of(
@@ -312,13 +313,14 @@ def _draw_left(panel: "Axes", place: Mapping, order: Sequence[str]) -> None:
         if lowest is None:
             panel.plot(1, at, "o", markersize=5, color="0.5", fillstyle="none")
             continue
-        colour = COLOURS[0]
-        panel.plot(lowest / nfr, at, "o", markersize=5, color=colour)
+        panel.plot(lowest / nfr, at, "o", markersize=5, color=COLOURS[0])
         if interval is not None:
-            panel.plot([1 + end / nfr for end in interval], [at, at], color=colour, linewidth=1.3)
+            ends = [1 + end / nfr for end in interval]
+            panel.plot(ends, [at, at], color=COLOURS[0], linewidth=1.3)
     title = [*wrap(place["place"], 18), f"{100 * nfr:.2f} %, {place['seeds']} seeds"]
     panel.set_title("\n".join(title), fontsize=9)
-    panel.set_xlim(-0.12, 1.35)
+    most = max((one[0] for one in place["methods"].values() if one[0] is not None), default=nfr)
+    panel.set_xlim(-0.12, max(1.35, most / nfr + 0.1))  # no point lies outside
     panel.set_xticks([0, 0.5, 1])
 
 # %% ../../nbs/experiments/equal_accuracy.ipynb #5c60444c

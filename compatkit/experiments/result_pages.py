@@ -235,7 +235,8 @@ _EQUAL = """## All methods at equal accuracy
 
 What each method leaves of the untreated model's NFR (its value stands above each upgrade) at that
 model's own accuracy, with the 95 % interval of the difference over seeds and examples together.
-Settings and values of dials are picked on test, with hindsight, for all methods alike. Hollow: no
+Settings and values of dials are picked on test, with hindsight, for all methods alike, and the
+intervals do not allow for that picking; one that reaches the edge goes on beyond it. Hollow: no
 setting is as accurate, so the untreated model stays. Upgrades with fewer than three seeds, or
 whose old model is as accurate as the new one, are left out.
 """
@@ -418,7 +419,7 @@ what two models would flip whose errors are independent. Which flips are noise o
 negative flip of one pair of old and new models is followed into the pairs of the other seeds: it
 flips there again, or their new model has it right, or their old model had it wrong already (the
 last two may come together). A flip that comes again belongs to the update, one that does not to
-the seed. Upgrades of one task are not independent of each other.
+the seed. Upgrades of one task are not independent of each other, as p takes them to be.
 """
 
 

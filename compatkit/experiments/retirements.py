@@ -977,10 +977,8 @@ def together_rows(rows: RetirementRows, max_nfr: float) -> list[Row]:
         lines = [("interpolation (BCWI)", models.news, models.new_recipe, DRAWN)]
         lines += [("interpolation of the student", runs, models.student_recipe, ())]
         for name, ends, recipe, drawn in lines:
+            rows.costs[name] = Cost(steps=models.student_steps if ends is runs else 0)
             found.append(rows.chosen(models.interpolation(name, ends.__getitem__, recipe), drawn))
-    rows.costs |= {
-        row.method: Cost(steps=models.student_steps) for row in found if "student" in row.method
-    }
     rows.costs["student of the rule"] = Cost(steps=models.student_steps)
     found.append(rows.row("student of the rule", runs, "price 1"))
     found.append(rows.with_head("student with its head", runs))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from compatkit.experiments.kept_answers import Shelf, Truth, truth_of
+from compatkit.experiments.kept_answers import Shelf, Truth
 from compatkit.experiments.result_tables import Row
 from compatkit.experiments.searches import (
     NONE,
@@ -26,22 +26,8 @@ from compatkit.experiments.verification import choices_verdict
 from compatkit.predictions import Predictions
 
 ROOT = Path(__file__).resolve().parents[2]
-STUDY, NAME = "gated-fusion-pydoc", "gated_fusion-pydoc-mini-a-main"
+NAME = "gated_fusion-pydoc-mini-a-main"
 OLDER = f"{NAME}-out_of_fold"
-
-
-@pytest.fixture(scope="module")
-def truth():
-    """The embedded task's labels, loaded once."""
-    return truth_of("gated_fusion", "pydoc", "main")
-
-
-@pytest.fixture
-def study(tmp_path):
-    """A copy of a published study that may be tampered with."""
-    folder = tmp_path / STUDY
-    shutil.copytree(ROOT / "results" / STUDY, folder)
-    return folder
 
 
 def shelf_of(study, truth):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from compatkit.experiments.kept_answers import Shelf, truth_of
+from compatkit.experiments.kept_answers import Shelf
 from compatkit.experiments.result_pages import write_pages
 from compatkit.experiments.result_tables import ResultTable, Row, kept_tables
 from compatkit.experiments.store import content_hash, read_predictions
@@ -29,21 +29,7 @@ from compatkit.experiments.verification import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-STUDY, NAME = "gated-fusion-pydoc", "gated_fusion-pydoc-mini-a-main"
-
-
-@pytest.fixture(scope="module")
-def truth():
-    """The embedded task's labels, loaded once."""
-    return truth_of("gated_fusion", "pydoc", "main")
-
-
-@pytest.fixture
-def study(tmp_path):
-    """A copy of a published study that may be tampered with."""
-    folder = tmp_path / STUDY
-    shutil.copytree(ROOT / "results" / STUDY, folder)
-    return folder
+NAME = "gated_fusion-pydoc-mini-a-main"
 
 
 def verdict(study, truth, name=NAME):
