@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(arguments):
     """Write or check; the exit status is 1 where a check finds a page out of step."""
-    from compatkit.experiments.result_pages import (
+    from compatkit.experiments.judging.result_pages import (
         out_of_step,
         write_equal_accuracy_pictures,
         write_pages,
@@ -29,17 +29,17 @@ def main(arguments):
         stale = out_of_step(ROOT / "results")
         sys.exit(f"out of step, run .ci/results.py: {', '.join(stale)}" if stale else 0)
     if arguments in (["--evidence"], ["--renew"]):
-        from compatkit.experiments.evidence import write_evidence
-        from compatkit.experiments.kept_answers import Shelf
-        from compatkit.experiments.verification import renew_tables
+        from compatkit.experiments.judging.evidence import write_evidence
+        from compatkit.experiments.judging.kept_answers import Shelf
+        from compatkit.experiments.judging.verification import renew_tables
 
         if arguments == ["--renew"]:
             print("\n".join(renew_tables(Shelf(ROOT / "results"), ROOT / "results")))
         print(write_evidence(ROOT / "results"))
         print("\n".join(write_equal_accuracy_pictures(ROOT / "results")))
     elif arguments == ["--pictures"]:
-        from compatkit.experiments.kept_answers import Shelf
-        from compatkit.experiments.kept_figures import renew_pictures
+        from compatkit.experiments.judging.kept_answers import Shelf
+        from compatkit.experiments.judging.kept_figures import renew_pictures
 
         print("\n".join(renew_pictures(Shelf(ROOT / "results"), ROOT / "results")))
     elif arguments:
