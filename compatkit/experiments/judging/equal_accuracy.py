@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FAMILIES', 'BELOW', 'Family', 'family_of', 'lowest_point', 'lowest_of', 'lowest_at', 'Level', 'Summary',
            'method_summaries', 'level_words', 'summaries_markdown', 'Beside', 'points_beside', 'points_markdown',
-           'equal_accuracy_picture', 'noise_markdown', 'relative_nfr', 'open_questions_markdown',
+           'places_of', 'equal_accuracy_picture', 'noise_markdown', 'relative_nfr', 'open_questions_markdown',
            'open_questions_words']
 
 # %% ../../../nbs/experiments/judging/equal_accuracy.ipynb #e26447a6
@@ -256,6 +256,18 @@ def points_markdown(
     return _table(lines)
 
 # %% ../../../nbs/experiments/judging/equal_accuracy.ipynb #eqp00002
+def places_of(
+    notebooks: Sequence[str],  # of a paper, such as ("gated_fusion",)
+    results: str | Path | None = None,  # results/ unless told
+) -> list[dict]:
+    """What the kept evidence says at equal accuracy, for each upgrade of some notebooks."""
+    return [
+        one
+        for one in kept_evidence(results)["places"]
+        if one["methods"] and any(name.split("-")[0] in notebooks for name in one["tables"])
+    ]
+
+
 def equal_accuracy_picture(
     notebooks: Sequence[str],  # of a paper, such as ("gated_fusion",)
     title: str = "",
@@ -266,11 +278,7 @@ def equal_accuracy_picture(
     """
     from matplotlib import pyplot
 
-    shown = [
-        one
-        for one in kept_evidence(results)["places"]
-        if one["methods"] and any(name.split("-")[0] in notebooks for name in one["tables"])
-    ]
+    shown = places_of(notebooks, results)
     if not shown:
         return None
     order = _by_what_is_left(shown)

@@ -21,10 +21,11 @@ from compatkit.experiments.judging.kept_answers import (
     KeptTable,
     Shelf,
     alphas_of,
+    answered,
     curves_of,
 )
 from ..reporting.accuracy_and_flips import accuracy_nfr_picture
-from ..reporting.result_tables import keep_pictures, kept_pictures
+from ..reporting.result_tables import Row, keep_pictures, pictures_by_table
 from ...metrics import FlipCounts
 
 # %% ../../../nbs/experiments/judging/kept_figures.ipynb #kf000006
@@ -172,16 +173,45 @@ def _unfolded(kept: KeptTable) -> "Figure":
     )
 
 
+def _dials(kept: KeptTable, *settings: str) -> dict[str, Row]:
+    """Name → row of the methods with a dial in BCWI's tables, by how their settings begin."""
+    return {
+        name: row
+        for name, row in kept.rows.items()
+        if row.setting.startswith(settings) and not name.startswith("soup of ")
+    }
+
+
+def _answered_everywhere(kept: KeptTable) -> bool:
+    """Whether all of BCWI's values answered on test, or only those that the table shows."""
+    row = kept.rows["BCWI"]
+    return alphas_of(kept, row, "test") == alphas_of(kept, row, "selection")
+
+
+def _along_dials(kept: KeptTable) -> "Figure":
+    """Accuracy against flips, with the curve of every dial and flips undone in proportion."""
+    from compatkit.experiments.studies.update_studies import flips_in_proportion, line_of
+
+    lines = {}
+    if _answered_everywhere(kept):
+        dials = _dials(kept, "α ", "weight of old ", "strength ")
+        lines = {name: line_of(curves_of(kept, row, "test")) for name, row in dials.items()}
+    lines["flips in proportion"] = flips_in_proportion(kept.table.rows)
+    marked = [row for row in kept.table.rows if "α=" not in row.method]
+    return accuracy_nfr_picture(marked, lines, None, kept.table.title)
+
+
 def _alphas(kept: KeptTable) -> "Figure":
     """Accuracy and flips over α of BCWI and its kin, on test where all of BCWI's values answered
     there.
     """
     from compatkit.bcwi import curve_picture, target_interval
 
-    swept = {name: row for name, row in kept.rows.items() if name in ("BCWI", "FisherBCWI")}
-    row, splits = kept.rows["BCWI"], ("selection", "test")
-    chosen, shown = (alphas_of(kept, row, split) for split in splits)
-    split, where = ("test", "") if shown == chosen else ("selection", ", selection split")
+    swept = _dials(kept, "α ", "weight of old ")
+    split, where = (
+        ("test", "") if _answered_everywhere(kept) else ("selection", ", selection split")
+    )
+    swept = swept if split == "test" else {"BCWI": swept["BCWI"]}
     targets = kept.of(kept.own(kept.rows["target model"]))(split)
     accuracies = [float(one.correct.mean()) for one in targets]
     band = target_interval(accuracies) if len(accuracies) > 1 else None
@@ -201,55 +231,69 @@ def _decided(kept: KeptTable) -> "Figure":
     return accuracy_nfr_picture(kept.table.rows, curves, _floors(kept), kept.table.title)
 
 
-_DRAWN: dict[str, Callable] = {
+def _versions(kept: KeptTable) -> "Figure":
+    """MUSCLE's figures 4 and 5: flips, or inconsistent answers, of each pair of versions."""
+    from compatkit.experiments.studies.language_study import VERSION_LABELS, bars, inconsistency
+
+    rows = kept.table.rows
+    pairs = list(dict.fromkeys(row.method.partition(": ")[0] for row in rows))
+    groups = [pair.replace(" → ", "\n→ ") for pair in pairs]
+    title = kept.table.title.partition(", MUSCLE")[0]
+    if kept.kind == "figure4":
+        series = {
+            "negative flips": [row.nfr for row in rows],
+            "positive flips": [row.pfr for row in rows],
+        }
+        return bars(groups, series, VERSION_LABELS[kept.kind], title)
+    found: dict[str, list] = {}
+    for row in rows:
+        behind = answered(kept, row)
+        measured = inconsistency(behind.olds("test"), behind.answers("test"))
+        found.setdefault(row.method.partition(": ")[2], []).append(measured)
+    return bars(groups, found, VERSION_LABELS[kept.kind], title)
+
+
+_DRAWN: dict[str, Callable] = {  # by notebook and table, or by notebook and ending
     "decisions:main": _decided,
     "ensembles:figure2": _zoo,
     "ensembles:figure3": _sizes,
     "ensembles:main": _sizes,
     "ensembles:figure4": _flips,
     "distillation:figure5": _unfolded,
-    "bcwi:main": _alphas,
-    "bcwi:classes": _alphas,
-    "bcwi:curve": _alphas,
-    "bcwi:fisher": _alphas,
-    "bcwi:baselines": _alphas,
+    "muscle:figure4": _versions,
+    "muscle:figure5": _versions,
+    "bcwi-alpha": _alphas,
+    "bcwi-accuracy": _along_dials,
 }
-
-
-_KINDS = {
-    "distillation": None,
-    "ensembles": None,
-    "gated_fusion": None,
-    "muscle": ("main", "dial"),
-    "bcwi": ("main", "classes", "curve", "fisher", "baselines"),
-    "decisions": ("main",),
-}
-_ENDINGS = {"bcwi": "-alpha"}  # of the picture that can be drawn; its others show single points too
+_DRAWN_HERE = ("distillation", "ensembles", "gated_fusion", "muscle", "bcwi")
 
 
 def can_be_drawn(kept: KeptTable) -> bool:
-    """Whether `drawn_again` knows the picture of a kept table."""
-    kinds = _KINDS.get(kept.notebook, ())
-    return kinds is None or kept.kind in kinds
+    """Whether `drawn_again` knows the pictures of a kept table."""
+    return kept.notebook in _DRAWN_HERE or (kept.notebook, kept.kind) == ("decisions", "main")
 
 
-def drawn_again(kept: KeptTable) -> "Figure":
-    """The picture of a kept table; ValueError for one that only its own notebook draws."""
+def drawn_again(
+    kept: KeptTable,
+    ending: str = "",  # of the picture's name, where a table has several: "-alpha"
+) -> "Figure":
+    """A picture of a kept table; ValueError for one that only its own notebook draws."""
     if not can_be_drawn(kept):
         raise ValueError(f"{kept.name}: its picture is drawn by nbs/{kept.notebook}.ipynb alone")
-    return _DRAWN.get(f"{kept.notebook}:{kept.kind}", _accuracy)(kept)
+    by_kind, by_ending = f"{kept.notebook}:{kept.kind}", f"{kept.notebook}{ending}"
+    return (_DRAWN.get(by_kind) or _DRAWN.get(by_ending) or _accuracy)(kept)
 
 
 def renew_pictures(
     shelf: Shelf,
     results: str | Path | None = None,  # the folder results/; the project's by default
 ) -> list[str]:
-    """Draw again the kept pictures that can be, in place; returns the tables' names."""
-    names = []
+    """Draw again the kept pictures that can be, in place; returns their names."""
+    names, pictures = [], pictures_by_table(results)
     for name in shelf.tables:
-        own = [Path(one).stem for one in kept_pictures(name, results)]
-        ending = _ENDINGS.get(name.split("-")[0], "")
-        if name + ending in own and can_be_drawn(kept := shelf.table(name)):
-            keep_pictures(name, {ending: drawn_again(kept)}, results)
-            names.append(name)
+        kept = shelf.table(name)
+        for stem in [Path(one).stem for one in pictures[name]] if can_be_drawn(kept) else []:
+            ending = stem.removeprefix(name)
+            keep_pictures(name, {ending: drawn_again(kept, ending)}, results)
+            names.append(stem)
     return names

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PAPERS', 'CSV_COLUMNS', 'Paper', 'Name', 'parts_of', 'title_of', 'unclean_runs', 'unclean_words', 'table_section',
            'paper_page', 'origins', 'index_page', 'results_csv', 'methods_page', 'write_equal_accuracy_pictures',
-           'result_pages', 'out_of_step', 'write_pages']
+           'stale_pictures', 'result_pages', 'out_of_step', 'write_pages']
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #c53908e1
 import csv
@@ -22,6 +22,7 @@ from compatkit.experiments.judging.equal_accuracy import (
     noise_markdown,
     open_questions_markdown,
     open_questions_words,
+    places_of,
     points_markdown,
     summaries_markdown,
 )
@@ -30,6 +31,11 @@ from compatkit.experiments.reporting.result_tables import (
     Row,
     kept_pictures,
     kept_tables,
+    mark_in,
+    mark_of,
+    mark_of_table,
+    pictures_by_table,
+    save_marked,
 )
 from ..running.store import read_records, study_name
 
@@ -454,8 +460,29 @@ def write_equal_accuracy_pictures(
         picture = equal_accuracy_picture(paper.notebooks, title, results)
         if picture is not None:
             drawn.append(_picture_of(paper))
-            picture.savefig(Path(results) / drawn[-1], metadata={"Date": None})
+            mark = mark_of(places_of(paper.notebooks, results))
+            save_marked(picture, Path(results) / drawn[-1], mark)
     return drawn
+
+
+def stale_pictures(
+    results: str | Path,  # the folder results/
+) -> list[str]:
+    """The pictures in results/ that were not drawn from today's numbers, or from no table at all,
+    as paths relative to it.
+    """
+    results = Path(results)
+    tables = kept_tables(results)
+    marks = {
+        picture: mark_of_table(tables[name])
+        for name, pictures in pictures_by_table(results).items()
+        for picture in pictures
+    }
+    for paper in PAPERS:
+        if places := paper.link and places_of(paper.notebooks, results):
+            marks[_picture_of(paper)] = mark_of(places)
+    there = [path.relative_to(results).as_posix() for path in sorted(results.rglob("*.svg"))]
+    return [name for name in there if mark_in(results / name) != marks.get(name)]
 
 
 def result_pages(

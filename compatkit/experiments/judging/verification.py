@@ -48,7 +48,7 @@ from compatkit.experiments.judging.kept_answers import (
     curves_of,
     strengths_of,
 )
-from .result_pages import out_of_step
+from .result_pages import out_of_step, stale_pictures
 from .searches import choices_again, marked_again
 from ..models.upgrades import WHOLE, whole_validation
 from compatkit.experiments.reporting.result_tables import (
@@ -578,11 +578,17 @@ def verify_study(folder: Path) -> Verdict:
 
 # %% ../../../nbs/experiments/judging/verification.ipynb #842c4928
 def verify_pages(results: Path) -> list[Verdict]:
-    """A verdict on each page of results/ that is out of step; one of all where none is."""
-    stale = out_of_step(results)
-    words = "not as it would be written from the tables: run .ci/results.py"
-    return [Verdict(f"results/{name}", "differs", 0, words) for name in stale] or [
-        Verdict("results/ pages", "same")
+    """A verdict on each page and picture of results/ that is out of step; one of all where none
+    is.
+    """
+    found = dict.fromkeys(
+        out_of_step(results), "not as it would be written from the tables: run .ci/results.py"
+    ) | dict.fromkeys(
+        stale_pictures(results),
+        "not drawn from today's tables: run .ci/results.py --pictures, or its table's command",
+    )
+    return [Verdict(f"results/{name}", "differs", 0, words) for name, words in found.items()] or [
+        Verdict("results/ pages and pictures", "same")
     ]
 
 
@@ -685,13 +691,13 @@ def verify_saved(root: Path, results: Path) -> Iterator[Verdict]:
         ],
     }
     for name, wanted in shown.items():
-        file = root / "nbs" / "experiments" / f"{name}.ipynb"
+        file = root / "nbs" / "experiments" / "judging" / f"{name}.ipynb"
         cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
         outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
         texts = {"".join(text) for data in outputs for text in data.values()}
         stale = [one for one in wanted if one not in texts]
         words = f"its outputs are not of today's tables: run .ci/execute.py experiments/{name}"
-        label = f"nbs/experiments/{name}.ipynb"
+        label = f"nbs/experiments/judging/{name}.ipynb"
         yield (
             Verdict(label, "differs", len(wanted), words)
             if stale

@@ -4,13 +4,16 @@
 
 # %% auto #0
 __all__ = ['NONE_QUALIFIED', 'CONTROLS', 'TABLES', 'Row', 'each_seed', 'measure', 'paper_figures', 'ResultTable', 'load_table',
-           'keep_table', 'keep_pictures', 'kept_tables', 'kept_pictures', 'drop_table']
+           'mark_of', 'mark_of_table', 'save_marked', 'mark_in', 'keep_table', 'keep_pictures', 'kept_tables',
+           'pictures_by_table', 'kept_pictures', 'drop_table']
 
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #cfd3cc30
 import csv
+import hashlib
 import io
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from math import isnan, nan
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #0d422dca
 import numpy as np
@@ -29,6 +33,10 @@ from ..running.store import study_lock, study_name
 from ...metrics import FlipCounts, agreement, over_seeds, paired_difference
 from ...predictions import Predictions, align
 from ...support.table_files import without_formula
+
+# %% ../../../nbs/experiments/reporting/result_tables.ipynb #kept0012
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #d34c675e
 # how a setting says that none kept the untreated model's accuracy on selection
@@ -506,6 +514,46 @@ def _table_of(content: dict) -> ResultTable:
         content["title"], tuple(rows), tuple(content["notes"]), paper, content["command"], *further
     )
 
+# %% ../../../nbs/experiments/reporting/result_tables.ipynb #kept0011
+def mark_of(shown: object) -> str:
+    """16 digits of the SHA-256 of what a picture shows, as JSON."""
+    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def mark_of_table(table: ResultTable) -> str:
+    """The mark of a table: its title and, a row, the method, its runs, accuracy, NFR and PFR, and
+    whether it pays.
+    """
+
+    def rounded(value: tuple | None) -> list:
+        return [None if one is None or isnan(one) else round(one, 6) for one in value or ()]
+
+    rows = [
+        [
+            row.method,
+            list(row.records),
+            *map(rounded, (row.accuracy, row.nfr, row.pfr)),
+            bool(row.pays),
+        ]
+        for row in table.rows
+    ]
+    return mark_of([table.title, rows])
+
+
+_DESCRIPTION = re.compile(r"<dc:description>drawn from ([0-9a-f]{16})</dc:description>")
+
+
+def save_marked(picture: "Figure", path: Path, mark: str) -> None:
+    """Write a picture as SVG with its mark; without a date, so that equal ones are equal files."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.savefig(path, metadata={"Date": None, "Description": f"drawn from {mark}"})
+
+
+def mark_in(path: Path) -> str:
+    """The mark that a picture carries; empty where it has none."""
+    found = _DESCRIPTION.search(path.read_text(encoding="utf-8"))
+    return found[1] if found else ""
+
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #2b556e1d
 TABLES = "tables.json"
 
@@ -535,15 +583,19 @@ def _change_tables(folder: Path, change: Callable) -> None:
 
 
 def keep_pictures(
-    name: str,  # the beginning of the files' names
+    name: str,  # of the kept table that they show, the beginning of the files' names
     pictures: dict,  # ending of the name → matplotlib figure
     results: str | Path | None = None,  # the folder results/; the project's by default
 ) -> None:
-    """Write pictures alone; without a date in them, so that equal pictures are equal files."""
-    folder = Path(results or results_folder()) / study_name(name)
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write pictures alone, each with the mark of the table that it shows; ValueError where that
+    is not kept.
+    """
+    folder = Path(results or results_folder())
+    if pictures and name not in (tables := kept_tables(folder)):
+        raise ValueError(f"{name} is no kept table: keep the table first, then its pictures")
     for ending, picture in pictures.items():
-        picture.savefig(folder / f"{name}{ending}.svg", metadata={"Date": None})
+        path = folder / study_name(name) / f"{name}{ending}.svg"
+        save_marked(picture, path, mark_of_table(tables[name]))
 
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #kept0002
 def kept_tables(
@@ -560,21 +612,25 @@ def kept_tables(
     return dict(sorted(found.items()))
 
 
+def pictures_by_table(
+    results: str | Path | None = None,  # the folder results/; the project's by default
+) -> dict[str, list[str]]:
+    """Name of a kept table → its pictures, as paths relative to results/."""
+    folder = Path(results or results_folder())
+    found: dict[str, list[str]] = {name: [] for name in kept_tables(folder)}
+    for path in sorted(folder.glob("*/*.svg")):
+        owners = (name for name in found if f"{path.stem}-".startswith(f"{name}-"))
+        if owner := max(owners, key=len, default=""):
+            found[owner].append(path.relative_to(folder).as_posix())
+    return found
+
+
 def kept_pictures(
     name: str,  # of a kept table
     results: str | Path | None = None,  # the folder results/; the project's by default
 ) -> list[str]:
     """The pictures of a table, as paths relative to results/."""
-    folder = Path(results or results_folder())
-    names = list(kept_tables(folder))
-
-    def owner(picture: str) -> str:
-        """The longest name of a table that the picture's begins with."""
-        return max((n for n in names if f"{picture}-".startswith(f"{n}-")), key=len, default="")
-
-    pictures = folder.glob("*/*.svg")
-    mine = [path.relative_to(folder).as_posix() for path in pictures if owner(path.stem) == name]
-    return sorted(mine)
+    return pictures_by_table(results).get(name, [])
 
 
 def drop_table(

@@ -1,5 +1,6 @@
 """Pictures from kept predictions: who votes, how a treatment unfolds, and that each can be read."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from compatkit.experiments.judging.kept_figures import (
     voters_of,
 )
 from compatkit.experiments.reporting.accuracy_and_flips import accuracy_nfr_picture
-from compatkit.experiments.reporting.result_tables import kept_tables
+from compatkit.experiments.reporting.result_tables import Row, kept_tables
 from compatkit.predictions import Predictions
 from compatkit.support.pictures import text_problems
 
@@ -132,6 +133,57 @@ def test_pictures_are_renewed_in_place(shelf, tmp_path, monkeypatch):
     only = SimpleNamespace(tables={PYDOC: TABLES[PYDOC]}, table=shelf.table)
     assert renew_pictures(only, results) == [PYDOC]
     assert picture.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize("kind", ["figure4", "figure5", "a-6"])
+def test_the_pictures_of_language_models_are_drawn_again(shelf, kind):
+    name = f"muscle-arithmetic-mini-{kind}"
+    figure = drawn_again(shelf.table(name))
+    assert text_problems(figure) == []
+    if kind == "figure5":  # the bars are what the rows say of themselves
+        told = [row.setting for row in TABLES[name].rows]
+        widths = sorted(bar.get_width() for bar in figure.axes[0].patches)
+        assert widths == pytest.approx(
+            sorted(float(re.search(r"[\d.]+(?=%)", one)[0]) for one in told), abs=0.005
+        )
+
+
+def dial_table(everywhere):
+    """A kept table of BCWI whose values answered on test everywhere, or only where shown."""
+    rows = {
+        "old model": Row("old model", "", 2, (0.7, 0.01), (0.0, 0.0)),
+        "new model": Row("new model", "", 2, (0.8, 0.01), (0.04, 0.01)),
+        "BCWI": Row("BCWI", "α 0.5", 2, (0.79, 0.01), (0.02, 0.01)),
+        "BCWI α=0.4": Row("BCWI α=0.4", "as in the talk", 2, (0.8, 0.01), (0.03, 0.01)),
+        "soup of 2": Row("soup of 2", "α 0", 2, (0.8, 0.01), (0.03, 0.01)),
+        "EWC": Row("EWC", "strength 3", 2, (0.8, 0.01), (0.03, 0.01)),
+    }
+    points = {"selection": (0.0, 0.5, 1.0), "test": (0.0, 0.5, 1.0) if everywhere else (0.5,)}
+    table = SimpleNamespace(rows=list(rows.values()), title="a table")
+    return SimpleNamespace(
+        name="bcwi-made-up", notebook="bcwi", kind="main", rows=rows, table=table, points=points
+    )
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_a_dials_curve_is_drawn_where_all_its_values_answered(everywhere, monkeypatch):
+    room = "compatkit.experiments.judging.kept_figures"
+    asked = []
+
+    def curves(kept, row, split):
+        asked.append((row.method, split))
+        curve = SimpleNamespace(accuracy=np.array([0.8, 0.75, 0.7]), nfr=np.array([0.04, 0.02, 0]))
+        return [curve, curve]
+
+    monkeypatch.setattr(f"{room}.curves_of", curves)
+    monkeypatch.setattr(f"{room}.alphas_of", lambda kept, row, split: kept.points[split])
+    figure = drawn_again(dial_table(everywhere), "-accuracy")
+    legend = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
+    dials = {"BCWI", "EWC"} if everywhere else set()
+    assert {name for name, _ in asked} == dials and {split for _, split in asked} <= {"test"}
+    assert dials | {"flips in proportion"} <= legend
+    drawn = {text.get_text() for text in figure.axes[0].texts}
+    assert "BCWI α=0.4" not in legend | drawn
 
 
 @pytest.mark.parametrize("notebook", sorted({name.split("-")[0] for name in TABLES}))

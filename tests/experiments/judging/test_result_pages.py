@@ -1,8 +1,10 @@
 """The pages of results/ say what the kept tables say, and say when they are out of step."""
 
 import csv
+import json
 from math import nan
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -12,6 +14,7 @@ from compatkit.experiments.judging.result_pages import (
     out_of_step,
     parts_of,
     result_pages,
+    stale_pictures,
     title_of,
     write_pages,
 )
@@ -112,8 +115,24 @@ def test_what_is_out_of_step_is_named_and_written_once(results):
     assert out_of_step(results) == ["gated-fusion.md"]
 
 
-def test_the_pages_of_this_repository_are_in_step():
-    assert out_of_step(Path(__file__).resolve().parents[3] / "results") == []
+def test_the_pages_and_pictures_of_this_repository_are_in_step():
+    results = Path(__file__).resolve().parents[3] / "results"
+    assert out_of_step(results) == [] == stale_pictures(results)
+
+
+def test_pictures_older_than_their_table_or_without_one_are_named(tmp_path):
+    ours = Path(__file__).resolve().parents[3] / "results" / "gated-fusion-pydoc"
+    study = tmp_path / ours.name
+    copytree(ours, study)
+    assert stale_pictures(tmp_path) == []
+    (study / "lost.svg").write_text("<svg/>")
+    assert stale_pictures(tmp_path) == [f"{study.name}/lost.svg"]
+    (study / "lost.svg").unlink()
+    tables = json.loads((study / "tables.json").read_text())
+    name = "gated_fusion-pydoc-mini-a-main"
+    tables[name]["rows"][-1]["nfr"][0] += 0.01
+    (study / "tables.json").write_text(json.dumps(tables))
+    assert stale_pictures(tmp_path) == [f"{study.name}/{name}.svg"]
 
 
 def test_the_index_says_how_many_runs_came_from_uncommitted_code(tmp_path):

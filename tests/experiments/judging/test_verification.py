@@ -198,6 +198,14 @@ def test_a_changed_sentence_of_a_page_is_found(study):
     assert {one.name for one in verify_pages(study.parent)} == {"results/gated-fusion.md"}
 
 
+def test_a_picture_older_than_its_table_is_found(study):
+    write_pages(study.parent)
+    (picture,) = study.glob(f"{NAME}.svg")
+    picture.write_text(picture.read_text().replace("drawn from ", "drawn from 0"))
+    (found,) = verify_pages(study.parent)
+    assert found.word == "differs" and found.name == f"results/{study.name}/{NAME}.svg"
+
+
 @pytest.mark.parametrize("change", ["a digit", "a row"])
 def test_a_changed_digit_and_a_deleted_row_of_the_csv_are_found(study, change):
     write_pages(study.parent)
@@ -242,10 +250,10 @@ def test_a_changed_verdict_of_the_readme_is_found(tmp_path):
 
 @pytest.mark.parametrize("room", ["claims", "equal_accuracy"])
 def test_a_changed_word_of_a_saved_verdict_or_summary_is_found(tmp_path, room):
-    folder = tmp_path / "nbs" / "experiments"
+    folder = tmp_path / "nbs/experiments/judging"
     folder.mkdir(parents=True)
     for name in ("claims", "equal_accuracy"):
-        shutil.copy(ROOT / "nbs" / "experiments" / f"{name}.ipynb", folder)
+        shutil.copy(ROOT / "nbs/experiments/judging" / f"{name}.ipynb", folder)
     file = folder / f"{room}.ipynb"
     notebook = json.loads(file.read_text())
     shown = [
@@ -259,7 +267,7 @@ def test_a_changed_word_of_a_saved_verdict_or_summary_is_found(tmp_path, room):
             data[kind] = "".join(text).replace("undecided", "holds").replace("| 0.", "| 9.")
     file.write_text(json.dumps(notebook))
     words = {one.name: one.word for one in verify_saved(tmp_path, ROOT / "results")}
-    assert words.pop(f"nbs/experiments/{room}.ipynb") == "differs"
+    assert words.pop(f"nbs/experiments/judging/{room}.ipynb") == "differs"
     assert set(words.values()) == {"same"}
 
 

@@ -5,6 +5,7 @@ whole; and the papers' own arithmetic.
 import csv
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from math import isnan, nan, sqrt
 from pathlib import Path
@@ -22,6 +23,8 @@ from compatkit.experiments.reporting.result_tables import (
     kept_pictures,
     kept_tables,
     load_table,
+    mark_in,
+    mark_of_table,
     measure,
     paper_figures,
 )
@@ -441,6 +444,25 @@ def test_pictures_belong_to_the_table_with_the_longest_name(tmp_path):
     before = (tmp_path / "bcwi-mrpc" / "bcwi-mrpc-mini-main-curve.svg").read_bytes()
     keep_pictures("bcwi-mrpc-mini-main", {"-curve": figure}, tmp_path)
     assert (tmp_path / "bcwi-mrpc" / "bcwi-mrpc-mini-main-curve.svg").read_bytes() == before
+
+
+def test_a_picture_carries_the_mark_of_what_it_shows(tmp_path):
+    from matplotlib import pyplot
+
+    figure = pyplot.figure()
+    pyplot.close(figure)
+    with pytest.raises(ValueError, match="bcwi-mrpc-mini-main is no kept table: keep the table"):
+        keep_pictures("bcwi-mrpc-mini-main", {"": figure}, tmp_path)
+    table = ResultTable("a title", ROWS)
+    keep_table(table, "bcwi-mrpc-mini-main", {"": figure}, results=tmp_path)
+    picture = tmp_path / "bcwi-mrpc" / "bcwi-mrpc-mini-main.svg"
+    assert mark_in(picture) == mark_of_table(table) != ""
+    assert mark_of_table(replace(table, notes=("explained",))) == mark_of_table(table)
+    worse = replace(ROWS[1], nfr=(0.081, 0.01))
+    for other in (replace(table, title="b"), replace(table, rows=(ROWS[0], worse, *ROWS[2:]))):
+        assert mark_of_table(other) != mark_of_table(table)
+    picture.write_text(picture.read_text().replace("drawn from", "drawn by"))
+    assert mark_in(picture) == ""
 
 
 # --- the picture ----------------------------------------------------------------------------------

@@ -293,7 +293,8 @@ def test_figure_5_counts_other_wrong_answers_too():
         for name, prediction in (("old", [0, 3]), ("new", [1, 3]))
     )
     upgrade = Upgrade("a", task, "o", "n", (old,), (new,))
-    assert inconsistency(upgrade, (new,))[0] == 0.5, "wrong before and otherwise wrong now"
+    before, after = old.predictions("test"), new.predictions("test")
+    assert inconsistency([before], [after])[0] == 0.5, "wrong before and otherwise wrong now"
     assert figure_row(upgrade, "o → n", (new,)).nfr[0] == 0.0
     assert percent((0.5, float("nan"))) == "50.00%" and percent((0.5, 0.01)) == "50.00% ± 1.00%"
 
