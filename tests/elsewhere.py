@@ -6,6 +6,7 @@ single number (a tensor of no dimension) may be mixed, as with CUDA.
 """
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -71,8 +72,31 @@ def _compute(function, arguments, options):
     return tree_map(wrapped, made)
 
 
+class _PastTheDispatcher(TorchFunctionMode):
+    """What does not pass through the dispatcher: `torch.tensor(numbers, device="meta")` is made at
+    home and moved, and `tolist` reads the numbers.
+    """
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        options = options or {}
+        if function is torch.tensor and torch.device(options.get("device") or "cpu") == DEVICE:
+            return Elsewhere(function(*arguments, **options | {"device": "cpu"}))
+        if function is torch.Tensor.tolist and isinstance(arguments[0], Elsewhere):
+            return arguments[0].inside.tolist()
+        return function(*arguments, **options)
+
+
 class OtherDevice(TorchDispatchMode):
     """Inside it, `device="meta"` is the other device, also for tensors that are made there."""
+
+    def __enter__(self):
+        self.beside = _PastTheDispatcher()
+        self.beside.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self.beside.__exit__(*error)
 
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
         return _compute(function, arguments, options or {})

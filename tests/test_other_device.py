@@ -31,6 +31,8 @@ from compatkit.embeddings import (
 from compatkit.experiments.studies import own_case, retirements, weight_planes
 from compatkit.gated_fusion import LearnGate
 from compatkit.language.adapters import add_adapter, copy_adapter
+from compatkit.language.models import byte_pairs, small_language_model
+from compatkit.language.tasks import Generation, load_questions
 from compatkit.language.teachers import HiddenStates, learnt_positions, top_tokens
 from compatkit.muscle import (
     MASKS,
@@ -39,6 +41,7 @@ from compatkit.muscle import (
     compatibility_loss_from_hidden,
 )
 from compatkit.regularizers import ElasticWeightConsolidation, Mixout, PriorWeightDecay
+from compatkit.reranking import KINDS, Proposal, Reranker, propose, write_together
 from compatkit.retire_the_old import (
     Anchor,
     OldLogitsHead,
@@ -276,6 +279,40 @@ def test_two_steps_of_muscle(mask, no_autocast):
     losses = muscle_steps(False, mask)
     with OtherDevice():
         assert muscle_steps(True, mask) == pytest.approx(losses, rel=1e-4)
+
+
+def two_writers():
+    """An old and a new language model of one tokenizer, and three sums."""
+    sums = load_questions("arithmetic").limited(train=60, selection=1, test=3)
+    tokenizer = byte_pairs([one.text for one in sums.train], 270)
+    models = [small_language_model(tokenizer, seed, 1, 32, 64).eval() for seed in (1, 2)]
+    return models, tokenizer, sums.test
+
+
+def reranked(away):
+    """Log-likelihoods of both models, what is proposed and what both write together."""
+    models, tokenizer, questions = two_writers()
+    (old, new), device = map(move_model, models) if away else models, DEVICE if away else "cpu"
+    both, options = ((new, tokenizer), (old, tokenizer)), {"device": device, "batch_size": 2}
+    generation = Generation(stops=("\n",), max_new_tokens=3)
+    texts = {one.id: ["12", "4"] for one in questions}
+    made = Reranker(*both).scored(questions, texts, **options)
+    together = write_together(*both, questions, 0.5, generation, **options)
+    proposals = [
+        propose(*both[0], questions, generation, Proposal(kind, 3), **options) for kind in KINDS
+    ]
+    return [made.new, made.old], together, proposals
+
+
+def test_reranking():
+    scores, together, proposals = reranked(away=False)
+    with OtherDevice():
+        there = reranked(away=True)
+    for side, same in zip(scores, there[0], strict=True):
+        assert all(same[one] == pytest.approx(values, rel=1e-4) for one, values in side.items())
+    assert there[1] == together and [list(one) for one in there[2]] == [
+        list(one) for one in proposals
+    ]
 
 
 def embeddings_and_head(away):

@@ -554,7 +554,8 @@ def _log_likelihoods(model, coded: list, device) -> np.ndarray:
         rows += [row] * len(rest)
         places += range(len(context) - 1, len(tokens))
         wanted += rest
-    logits = model(input_ids=inputs.to(device)).logits[rows, places].float()
+    at = torch.tensor([rows, places]).to(device)
+    logits = model(input_ids=inputs.to(device)).logits[at[0], at[1]].float()
     likelihoods = logits.log_softmax(-1).cpu()[torch.arange(len(wanted)), torch.tensor(wanted)]
     return torch.zeros(len(coded)).index_add_(0, torch.tensor(rows), likelihoods).numpy()
 
