@@ -14,8 +14,10 @@ import tempfile
 import time
 from multiprocessing import get_context
 from multiprocessing.connection import wait
+from pathlib import Path
 
 import grid
+import kernels
 from environment import ROOT, use_the_environment
 
 SLOWEST = 12  # notebooks whose seconds are shown
@@ -25,7 +27,9 @@ LONGEST_FIRST = ("muscle", "gated_fusion", "bcwi", "distillation")  # of those w
 def load_packages():
     """What most notebooks import; the collector of garbage then leaves it alone."""
     import datasets  # noqa: F401
+    import ipykernel.kernelapp  # noqa: F401
     import matplotlib.pyplot  # noqa: F401
+    import papermill.cli  # noqa: F401
     import peft  # noqa: F401
     import transformers  # noqa: F401
 
@@ -51,9 +55,22 @@ def tested(name):
     return passed, f"{'ok    ' if passed else 'FAILED'} {time.monotonic() - begun:4.0f} s  {name}"
 
 
+def made(entry, folder):
+    """An entry of the grid through papermill: (passed, one line)."""
+    begun = time.monotonic()
+    said = Path(folder) / f"{entry[1]}-{os.getpid()}.txt"
+    passed = kernels.papermill(*grid.command_of(entry, folder), said)
+    return passed, grid.line_of(entry, passed, begun) + ("" if passed else f"\n{tail(said)}")
+
+
+def tail(said):
+    """The last of what a notebook's papermill said."""
+    return said.read_text(encoding="utf-8", errors="replace")[-8000:]
+
+
 def report(task, folder, into):
     """The outcome of an entry of the grid or of a notebook's name, into a pipe."""
-    into.send(tested(task) if isinstance(task, str) else grid.run(task, folder))
+    into.send(tested(task) if isinstance(task, str) else made(task, folder))
 
 
 def begin(task, folder):
