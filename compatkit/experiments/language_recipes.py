@@ -100,7 +100,7 @@ def missing_for(
 VERSIONS = {  # scale → version → what is its own
     "smoke": {
         "version 1": {"share": 0.5, "steps": 400},
-        "version 2": {"steps": 1200},
+        "version 2": {"steps": 700},
         "version 2, wider": {"steps": 1200, "learning_rate": 2e-3},
     },
     "mini": {
