@@ -407,9 +407,9 @@ def test_a_cluster_of_two_nodes_with_one_killed_in_the_middle(project, own_ray):
 
 
 def _patiently(start, times=3):
-    """Ray gives a node 30 seconds to start and has no option for more, which is short on a
-    machine with other work. What a node that was too slow has begun is ended first: it would stay
-    until all tests are done, and take the time that the next attempt needs.
+    """Start a node, again where it was too slow: it has 30 seconds and its agents 15, which no
+    option changes, and that is short on a machine with other work. What it has begun is ended
+    first: it would stay until all tests are done, and take the time that the next attempt needs.
     """
     from ray._private.node import Node
 
