@@ -53,7 +53,7 @@ def core(told: SectionProxy) -> dict:
 
 def whole(told: SectionProxy) -> dict:
     """compatkit: everything."""
-    engine = "compatkit = compatkit.experiments.papermill_engine:papermill_entry.engine"
+    engine = "compatkit = compatkit.experiments.running.papermill_engine:papermill_entry.engine"
     return shared(told) | {
         "name": told["lib_name"],
         "description": told["description"],

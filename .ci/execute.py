@@ -53,7 +53,7 @@ def without_progress(outputs):
 
 def paths_in(notebook):
     """Where outputs hold machine paths: (position of the cell, path)."""
-    from compatkit.experiments.published import machine_paths
+    from compatkit.experiments.running.published import machine_paths
 
     for position, cell in enumerate(notebook.cells):
         for output in cell.get("outputs", []):
@@ -141,7 +141,7 @@ def execute(path, title=""):
     import nbformat
     from nbclient import NotebookClient
 
-    from compatkit.experiments.papermill_engine import own_kernel_manager
+    from compatkit.experiments.running.papermill_engine import own_kernel_manager
 
     text = path.read_text(encoding="utf-8")
     notebook = nbformat.reads(text, as_version=4)
@@ -195,7 +195,7 @@ def main(arguments):
     if asked.only and len(asked.notebooks) != 1:
         sys.exit("--only is for a section of one notebook: name the notebook too")
     sys.path.insert(0, str(ROOT))
-    from compatkit.experiments.house import rooms
+    from compatkit.support.house import rooms
 
     paths = [ROOT / "nbs" / f"{name}.ipynb" for name in chosen(asked.notebooks, rooms(ROOT))]
     failed = []

@@ -43,8 +43,8 @@ def load_packages():
     import transformers.models.llama.modeling_llama  # noqa: F401
 
     import compatkit.compare.verdict  # noqa: F401
-    import compatkit.experiments.language_study  # noqa: F401
-    import compatkit.experiments.study  # noqa: F401
+    import compatkit.experiments.studies.language_study  # noqa: F401
+    import compatkit.experiments.studies.study  # noqa: F401
     import compatkit.training.loop  # noqa: F401
 
 
@@ -126,7 +126,7 @@ def seconds_of(outcome):
 def main(asked):
     """Run the notebooks that are asked for, or all; the exit status is 1 where one fails."""
     sys.path.insert(0, str(ROOT))
-    from compatkit.experiments.house import rooms
+    from compatkit.support.house import rooms
 
     house, entries = rooms(ROOT), quick_entries()
     if unknown := sorted(set(asked) - set(house)):

@@ -36,7 +36,7 @@ def table(header, rows):
 
 def places(evidence):
     """Where a claim holds and where not, such as 'held on sst2 (b); not held on mrpc (a)'."""
-    from compatkit.experiments.result_pages import parts_of
+    from compatkit.experiments.judging.result_pages import parts_of
 
     words = {}
     for piece in evidence:
@@ -49,8 +49,8 @@ def places(evidence):
 
 def claims():
     """The first claims of each paper with the computed verdicts and a link to the paper's page."""
-    from compatkit.experiments.claims import judged
-    from compatkit.experiments.result_pages import PAPERS
+    from compatkit.experiments.judging.claims import judged
+    from compatkit.experiments.judging.result_pages import PAPERS
 
     found, rows = judged(ROOT / "results"), []
     for paper in PAPERS:
@@ -65,7 +65,7 @@ def claims():
 
 def methods():
     """The methods of METHODS, the one with the fewest flips first."""
-    from compatkit.experiments.equal_accuracy import method_summaries
+    from compatkit.experiments.judging.equal_accuracy import method_summaries
 
     found = method_summaries(ROOT / "results")
     rows = [
@@ -88,7 +88,7 @@ def level(summary, at):
 
 def house_map():
     """The places of the house and their rooms."""
-    from compatkit.experiments.house import map_lines
+    from compatkit.support.house import map_lines
 
     return "\n".join(map_lines(ROOT)) + "\n"
 

@@ -7,6 +7,7 @@ it: minutes, and every task's data.
 `.ci/results.py --renew` before that writes intervals and notes of the tables as today's rules have
 them.
 `.ci/results.py --pictures` draws pictures again from the kept predictions, with the data too.
+All of them end with 1 where a picture is older than the table that it shows.
 """
 
 import sys
@@ -15,36 +16,69 @@ from pathlib import Path
 from environment import use_the_environment
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results"
+
+
+def write_evidence():
+    """evidence.json again, and the pictures that rest on it; gives the names of the files."""
+    from compatkit.experiments.judging import evidence, result_pages
+
+    yield str(evidence.write_evidence(RESULTS))
+    yield from result_pages.write_equal_accuracy_pictures(RESULTS)
+
+
+def renew():
+    """Intervals and notes by today's rules, then the evidence; gives the names of what changed."""
+    from compatkit.experiments.judging.kept_answers import Shelf
+    from compatkit.experiments.judging.verification import renew_tables
+
+    yield from renew_tables(Shelf(RESULTS), RESULTS)
+    yield from write_evidence()
+
+
+def draw():
+    """The pictures that kept predictions suffice for; gives their names."""
+    from compatkit.experiments.judging.kept_answers import Shelf
+    from compatkit.experiments.judging.kept_figures import renew_pictures
+    from compatkit.experiments.judging.result_pages import write_equal_accuracy_pictures
+
+    yield from renew_pictures(Shelf(RESULTS), RESULTS)
+    yield from write_equal_accuracy_pictures(RESULTS)
+
+
+def stale_pages():
+    """What is wrong with the pages, as a sentence; nothing where they are in step."""
+    from compatkit.experiments.judging.result_pages import out_of_step
+
+    names = ", ".join(out_of_step(RESULTS))
+    return f"out of step, run .ci/results.py: {names}" if names else None
+
+
+def stale_pictures():
+    """Which pictures are older than their tables, as a sentence; nothing where none is."""
+    from compatkit.experiments.judging import result_pages
+
+    names = ", ".join(result_pages.stale_pictures(RESULTS))
+    remedy = "run .ci/results.py --pictures; what that does not draw, its table's command does"
+    return f"older than their tables, {remedy}: {names}" if names else None
+
+
+STEPS = {"--evidence": write_evidence, "--renew": renew, "--pictures": draw}
 
 
 def main(arguments):
-    """Write or check; the exit status is 1 where a check finds a page out of step."""
-    from compatkit.experiments.result_pages import (
-        out_of_step,
-        write_equal_accuracy_pictures,
-        write_pages,
-    )
+    """Write or check; the exit status is 1 where a page or a picture is out of step."""
+    from compatkit.experiments.judging.result_pages import write_pages
 
     if arguments == ["--check"]:
-        stale = out_of_step(ROOT / "results")
-        sys.exit(f"out of step, run .ci/results.py: {', '.join(stale)}" if stale else 0)
-    if arguments in (["--evidence"], ["--renew"]):
-        from compatkit.experiments.evidence import write_evidence
-        from compatkit.experiments.kept_answers import Shelf
-        from compatkit.experiments.verification import renew_tables
-
-        if arguments == ["--renew"]:
-            print("\n".join(renew_tables(Shelf(ROOT / "results"), ROOT / "results")))
-        print(write_evidence(ROOT / "results"))
-        print("\n".join(write_equal_accuracy_pictures(ROOT / "results")))
-    elif arguments == ["--pictures"]:
-        from compatkit.experiments.kept_answers import Shelf
-        from compatkit.experiments.kept_figures import renew_pictures
-
-        print("\n".join(renew_pictures(Shelf(ROOT / "results"), ROOT / "results")))
-    elif arguments:
+        sys.exit(stale_pages() or stale_pictures())
+    if len(arguments) > 1 or not set(arguments) <= set(STEPS):
         sys.exit(__doc__)
-    print("\n".join(write_pages(ROOT / "results")) or "every page is in step")
+    for step in arguments:
+        for name in STEPS[step]():
+            print(name, flush=True)
+    print("\n".join(write_pages(RESULTS)) or "every page is in step")
+    sys.exit(stale_pictures())
 
 
 if __name__ == "__main__":

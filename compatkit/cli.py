@@ -742,7 +742,7 @@ def tables(
         context.exit(_verify(only, data_dir, workers or 0, allow_unchecked))
     if export:
         return _export(export)
-    from compatkit.experiments.catalogue import jobs, state_lines, survey
+    from compatkit.experiments.planning.catalogue import jobs, state_lines, survey
 
     names = [*only, *(one for one in run if one != "all")]
     states = survey(jobs(names, scale, task, seeds or 0, keep))
@@ -767,9 +767,9 @@ def _plan(names, task, seeds, device, memory, json):
     """Print what each job of the paper scale needs."""
     from json import dumps
 
-    from compatkit.experiments.catalogue import jobs
-    from compatkit.experiments.counts import distinct_hours
-    from compatkit.experiments.counts import plan as plan_jobs
+    from compatkit.experiments.planning.catalogue import jobs
+    from compatkit.experiments.planning.counts import distinct_hours
+    from compatkit.experiments.planning.counts import plan as plan_jobs
 
     plans = []
     for one in plan_jobs(jobs(names, "paper", task, seeds), device, memory):
@@ -838,7 +838,7 @@ def _verify(names, data_dir, workers, allow_unchecked):
     """Prove the kept tables, telling of each as it comes. Gives the exit status."""
     from collections import Counter
 
-    from compatkit.experiments.verification import verify
+    from compatkit.experiments.judging.verification import verify
 
     counts, numbers = Counter(), 0
     for name, word, count, detail in verify(names, data_dir, workers):

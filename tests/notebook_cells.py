@@ -32,7 +32,7 @@ def answers_of(notebook, given):
     from papermill.iorw import load_notebook_node
     from papermill.parameterize import parameterize_notebook
 
-    from compatkit.experiments.study import Study
+    from compatkit.experiments.studies.study import Study
 
     def code(book):
         return [cell.source for cell in book.cells if cell.cell_type == "code"]

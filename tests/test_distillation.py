@@ -21,8 +21,8 @@ from compatkit.distillation import (
     old_right,
     shared_columns,
 )
-from compatkit.experiments.recipes import architectures
-from compatkit.experiments.trainings import train_once
+from compatkit.experiments.models.recipes import architectures
+from compatkit.experiments.models.trainings import train_once
 from compatkit.training.loop import Treatment, fine_tune, predict
 from compatkit.training.tasks import load_task
 
@@ -756,7 +756,7 @@ def test_the_papers_recipe_is_that_of_section_5_1(monkeypatch):
         (3, 4, 6, 3),
     ]
     monkeypatch.setattr(
-        "compatkit.experiments.recipes.model_folder", lambda name: f"folder of {name}"
+        "compatkit.experiments.models.recipes.model_folder", lambda name: f"folder of {name}"
     )
     assert [recipe.folder for recipe in architectures(digits, "paper", pretrained=True)] == [
         "folder of microsoft/resnet-18",

@@ -53,7 +53,7 @@ def test_the_embedding_is_what_the_head_reads(old):
 
 def test_the_embedding_of_images_is_pooled():
     train = tiny.image_task()
-    from compatkit.experiments.trainings import build, encoded
+    from compatkit.experiments.models.trainings import build, encoded
 
     model, preparation = build(tiny.IMAGE_RECIPE, train, 0)
     rows = encoded(tiny.IMAGE_RECIPE, train, preparation, "test")

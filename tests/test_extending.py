@@ -13,9 +13,11 @@ from compatkit.bcwi import interpolate
 from compatkit.compare import compare
 from compatkit.compare import readers as reading
 from compatkit.compare.logs import Key, Log, Sample, Wanted
-from compatkit.experiments import catalogue, house, treatments
+from compatkit.experiments.models import treatments
+from compatkit.experiments.planning import catalogue
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
+from compatkit.support import house
 from compatkit.training import load_task
 from compatkit.training import tasks as known_sets
 from compatkit.training.loop import Treatment

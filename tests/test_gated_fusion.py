@@ -31,7 +31,7 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-from compatkit.experiments.published import machine_paths
+from compatkit.experiments.running.published import machine_paths
 from compatkit.gated_fusion import (
     Gate,
     GatedFusion,

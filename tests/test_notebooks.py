@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from compatkit.experiments import house
-from compatkit.experiments.published import machine_paths
+from compatkit.experiments.running.published import machine_paths
+from compatkit.support import house
 from compatkit.training.tasks import EMBEDDED, TASKS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -459,7 +459,7 @@ TYPED = {  # figures that follow from no kept table, by notebook
 @pytest.mark.parametrize("name", METHODS)
 def test_closing_words_take_their_figures_from_kept_tables(name):
     """After the parameters a percentage or a number of points is quoted by its table's name, see
-    experiments/verification, or it is no result.
+    experiments/judging/verification, or it is no result.
     """
     cells = json.loads((NBS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
     tagged = [n for n, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", [])]

@@ -28,7 +28,7 @@ from compatkit.embeddings import (
     embed,
     frozen_head,
 )
-from compatkit.experiments import own_case, retirements, weight_planes
+from compatkit.experiments.studies import own_case, retirements, weight_planes
 from compatkit.gated_fusion import LearnGate
 from compatkit.language.adapters import add_adapter, copy_adapter
 from compatkit.language.teachers import HiddenStates, learnt_positions, top_tokens

@@ -10,8 +10,8 @@ import tiny
 import torch
 from torch import nn
 
-from compatkit.experiments.runs import run_id
-from compatkit.experiments.trainings import identity, train_once
+from compatkit.experiments.models.trainings import identity, train_once
+from compatkit.experiments.running.runs import run_id
 from compatkit.regularizers import (
     ElasticWeightConsolidation,
     Mixout,

@@ -16,7 +16,7 @@ import nbformat
 import pytest
 from browser import READABLE, contrast, requests, screen
 
-from compatkit.experiments import house
+from compatkit.support import house
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / ".ci" / "site.py"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from datasets import Dataset, Image
 
-from compatkit.experiments.recipes import Recipe
+from compatkit.experiments.models.recipes import Recipe
 from compatkit.predictions import Predictions
 from compatkit.training.loop import Treatment, encode, fine_tune
 from compatkit.training.models import small_classifier

@@ -1,1 +1,1 @@
-"""What makes the papers' tables: recipes, kept runs, studies of each method, tables, pictures, claims and their verdicts."""
+"""Every table of the papers by one command; the wings inside hold what makes, keeps and judges them."""

@@ -24,9 +24,9 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 # %% ../../nbs/experiments/tables.ipynb #004f9116
-from .catalogue import Job
-from .result_tables import kept_tables
-from compatkit.experiments.runs import (
+from .planning.catalogue import Job
+from .reporting.result_tables import kept_tables
+from compatkit.experiments.running.runs import (
     SHARED,
     Run,
     home,
@@ -362,7 +362,7 @@ def export_tables(
 
     ValueError names a table that is none.
     """
-    from compatkit.experiments.claims import claims_markdown
+    from compatkit.experiments.judging.claims import claims_markdown
 
     kept, folder = Path(results or results_folder()), Path(folder)
     texts = {"claims.md": claims_markdown(kept)}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compatkit.experiments.kept_answers import truth_of
+from compatkit.experiments.judging.kept_answers import truth_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = "gated-fusion-pydoc"

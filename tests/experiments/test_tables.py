@@ -17,9 +17,9 @@ import pytest
 
 from compatkit import cli as command
 from compatkit.experiments import tables
-from compatkit.experiments.catalogue import jobs
-from compatkit.experiments.result_tables import ResultTable, Row, keep_table
-from compatkit.experiments.runs import failed_runs, find
+from compatkit.experiments.planning.catalogue import jobs
+from compatkit.experiments.reporting.result_tables import ResultTable, Row, keep_table
+from compatkit.experiments.running.runs import failed_runs, find
 from compatkit.experiments.tables import (
     JobFailed,
     machines_share,
@@ -79,7 +79,7 @@ def project(tmp_path, monkeypatch):
 
     tables_of("print(task, scale, table, seeds)")
     tables.source = tables_of
-    from compatkit.experiments.catalogue import source_fingerprint
+    from compatkit.experiments.planning.catalogue import source_fingerprint
 
     source_fingerprint.cache_clear()
     yield tmp_path
@@ -165,7 +165,7 @@ def test_a_worker_without_a_job_helps_until_the_job_is_made(monkeypatch):
 
 PARTS = """
 import os, time
-from compatkit.experiments.runs import run_once
+from compatkit.experiments.running.runs import run_once
 
 def part(number):
     def compute(folder):
@@ -369,7 +369,7 @@ def test_a_cluster_of_two_nodes_with_one_killed_in_the_middle(project, own_ray):
             import time
             from pathlib import Path
 
-            from compatkit.experiments.runs import run_once
+            from compatkit.experiments.running.runs import run_once
 
             def part(name, seconds):
                 def compute(folder):

@@ -10,7 +10,7 @@ import pytest
 import tiny
 from datasets import ClassLabel, Dataset, Features, Value
 
-from compatkit.experiments.trainings import train_once
+from compatkit.experiments.models.trainings import train_once
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
 from compatkit.training import data_updates

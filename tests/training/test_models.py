@@ -30,7 +30,7 @@ from transformers import (
 from transformers.utils import logging
 
 import compatkit.training.models
-from compatkit.experiments.counts import MODELS
+from compatkit.experiments.planning.counts import MODELS
 from compatkit.metrics import agreement
 from compatkit.predictions import softmax
 from compatkit.training.models import (
@@ -244,7 +244,7 @@ def test_every_model_of_the_papers_is_pinned_but_four_of_figure_2():
 def test_weights_in_several_files_are_read_whole_or_not_at_all(hub):
     import make_hub_cache
 
-    from compatkit.experiments.language_recipes import missing_for
+    from compatkit.experiments.models.language_recipes import missing_for
     from compatkit.language.models import language_model
 
     make_hub_cache.main(hub.parent, [VICUNA, LLAMA], ())
@@ -457,8 +457,8 @@ def test_fewer_layers_are_the_lowest_ones(encoder):
 
 def test_more_layers_than_the_checkpoint_has_are_refused(encoder):
     """The missing ones would be random, and nobody would see it."""
-    from compatkit.experiments.recipes import Recipe
-    from compatkit.experiments.trainings import build
+    from compatkit.experiments.models.recipes import Recipe
+    from compatkit.experiments.models.trainings import build
 
     assert depth_of(str(encoder)) == 3
     task = SimpleNamespace(classes=CLASSES, image_field="", title="made up")

@@ -1,0 +1,145 @@
+"""Methods at equal accuracy, and what of the flips is noise."""
+
+import json
+
+import pytest
+
+from compatkit.experiments.judging.claims import EVIDENCE
+from compatkit.experiments.judging.equal_accuracy import (
+    FAMILIES,
+    Level,
+    equal_accuracy_picture,
+    family_of,
+    lowest_at,
+    lowest_of,
+    method_summaries,
+    noise_markdown,
+    open_questions_markdown,
+    open_questions_words,
+    points_beside,
+    points_markdown,
+    summaries_markdown,
+)
+from compatkit.support.pictures import text_problems
+
+
+def place(name, nfr=0.04, reseed=None, old=0.7, points=None, recurring=None, **methods):
+    about = {"place": name, "tables": [], "seeds": 3, "accuracy": 0.8, "accuracy_old": old}
+    about |= {"nfr": nfr, "churn": 0.1, "reseed": reseed or {"old": None, "new": None}}
+    about |= {"shared_base": name == "piqa", "methods": methods, "points": points or {}}
+    about |= {"recurring": recurring}
+    return about
+
+
+def write(folder, *places):
+    (folder / EVIDENCE).write_text(json.dumps({"tables": {}, "places": places}))
+    return folder
+
+
+def test_a_level_takes_the_lowest_nfr_of_what_is_accurate_enough():
+    points = [(0.79, 0.01), (0.795, 0.02), (0.80, 0.03), (0.81, 0.035)]
+    assert lowest_at(points, 0.80) == [points[2], points[1], points[0]]
+    assert lowest_at(points[:1], 0.80) == [None, None, points[0]]
+    assert lowest_at([], 0.80) == [None] * 3
+
+
+def test_the_longest_beginning_names_a_method():
+    assert family_of("gated fusion, old dropped").method != family_of("gated fusion").method
+    assert family_of("BCWI α=0.4").method == family_of("BCWI").method == "BCWI"
+    for untreated in ("new model", "target model", "constant gate", "gated fusion + rule"):
+        assert family_of(untreated) is None
+    assert all(family_of(name).method == family.method for name, family in FAMILIES.items())
+
+
+def test_the_lowest_of_points_is_none_where_none_is_as_accurate():
+    assert lowest_of([(0.8, 0.03), (0.9, 0.04)], 0.85) == 0.04
+    assert lowest_of([(0.8, 0.03)], 0.85) is None
+
+
+DIAL = "mixture of old and new logits"
+
+
+def test_summaries_are_medians_in_which_an_unreached_level_counts_as_untreated(tmp_path):
+    write(
+        tmp_path,
+        place("x", **{"gated fusion": [None, 0.01, 0.01], DIAL: [0.04, 0.02, 0.01]}),
+        place("y", **{"gated fusion": [None, None, 0.03]}),
+        place("z", 0.02, **{"gated fusion": [None, 0.025, 0.02]}),
+    )
+    mixed, gated = method_summaries(tmp_path)
+    assert mixed.family.method == DIAL and mixed.levels[1] == Level(0.5, 0.5, 0.5, 1, 1)
+    assert gated.levels[0] == Level(1, 1, 1, 0, 3)
+    assert gated.levels[1] == pytest.approx(Level(1.0, 0.25, 1.25, 2, 3))
+    assert gated.levels[2] == pytest.approx(Level(0.75, 0.25, 1.0, 3, 3))
+    cells = "1.00 [1.00, 1.00]; 0 of 3 | 1.00 [0.25, 1.25]; 2 of 3 | 0.75 [0.25, 1.00]; 3 of 3"
+    assert f"| gated fusion | {cells} |" in summaries_markdown(tmp_path)
+
+
+def test_an_upgrade_whose_old_model_is_as_accurate_as_a_level_is_left_out_there(tmp_path):
+    write(tmp_path, place("x", old=0.797, **{DIAL: [0.02, 0.0, 0.0]}))
+    (mixed,) = method_summaries(tmp_path)
+    assert mixed.levels[0].median == 0.5 and mixed.levels[1:] == (None, None)
+    assert f"| {DIAL} | 0.50; 1 of 1 | – | – |" in summaries_markdown(tmp_path)
+
+
+def test_a_point_stands_beside_what_the_curves_give_at_its_accuracy(tmp_path):
+    def point(accuracy, nfr, mixed):
+        curves = {"mixture of old and new probabilities": mixed}
+        return {"accuracy": accuracy, "nfr": nfr, "curves": curves}
+
+    fused = [point(0.79, 0.02, 0.03), point(0.81, 0.01, None)]
+    write(
+        tmp_path,
+        place("x", points={"gated fusion": fused}),
+        place("y", points={"gated fusion": [point(0.80, 0.03, 0.02)]}),
+    )
+    (found,) = points_beside(tmp_path)
+    assert (found.points, found.ratio) == (3, 0.5) and found.change == pytest.approx(0.0)
+    assert found.curves["mixture of old and new probabilities"] == pytest.approx((0.625, 1, 2))
+    line = "| gated fusion | 3 | +0.00 | 0.50 | 0.62 | 1 of 2 | – | – |"
+    assert line in points_markdown(tmp_path)
+
+
+def test_a_picture_shows_what_is_left_and_who_is_not_as_accurate(tmp_path):
+    given = place("x", BCWI=[0.02, 0.01, 0.01], **{"gated fusion": [None, 0.01, 0.01]})
+    given |= {"tables": ["bcwi-x-mini-main"]}
+    given["intervals"] = {"BCWI": [[-0.03, -0.01], None, None], "gated fusion": [None] * 3}
+    write(tmp_path, given)
+    picture = equal_accuracy_picture(("bcwi",), "Interpolation", tmp_path)
+    (panel,) = picture.axes
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["BCWI", "gated fusion"]
+    drawn = [line.get_xydata().tolist() for line in panel.lines[1:]]
+    assert drawn == [[[0.5, 0.0]], [[0.25, 0.0], [0.75, 0.0]], [[1.0, 1.0]]]
+    assert text_problems(picture) == []
+    assert equal_accuracy_picture(("muscle",), "", tmp_path) is None
+
+
+def test_noise_is_split_into_a_reseed_and_what_the_update_adds(tmp_path):
+    floors = {"old": {"churn": 0.08, "nfr": 0.045}, "new": {"churn": 0.06, "nfr": 0.03}}
+    write(tmp_path, place("x", reseed=floors), place("piqa"))
+    first, second = noise_markdown(tmp_path).splitlines()[2:]
+    assert first == "| x | 10.00 | 8.00 | +2.00 | 6.00 | 4.00 | 4.50 | -0.50 | 3.00 | 3 |"
+    assert second == "| piqa | 10.00 | – | – | – | 4.00 | – | – | – | 3, one base |"
+
+
+def test_a_flip_is_followed_into_the_other_seeds_pairs(tmp_path):
+    found = {"again": 0.6, "new_right": 0.3, "old_wrong": 0.2}
+    write(tmp_path, place("x"), place("y", old=0.6, recurring=found))
+    first, second = open_questions_markdown(tmp_path).splitlines()[2:]
+    assert first == "| y | +20.00 | 4.00 | 33 | 60 | 30 | 20 |"  # 0.04 / (0.6 × 0.2)
+    assert second == "| x | +10.00 | 4.00 | 29 | – | – | – |"
+    words = open_questions_words(tmp_path)
+    assert words.startswith("Of the negative flips") and "60% flip in another pair" in words
+
+
+def test_a_larger_gain_and_relative_nfr_are_correlated_over_upgrades(tmp_path):
+    olds, flips = (0.5, 0.6, 0.65, 0.7, 0.75), (0.05, 0.04, 0.03, 0.02, 0.01)
+    write(tmp_path, *(place(f"{old}", nfr, old=old) for old, nfr in zip(olds, flips)))
+    words = open_questions_words(tmp_path)  # the larger the gain, the more flips
+    assert "Over 5 upgrades" in words and "is +1.00 (permutation p = 0.02)" in words
+
+
+def test_nothing_kept_nothing_said(tmp_path):
+    assert method_summaries(tmp_path) == points_beside(tmp_path) == []
+    assert len(noise_markdown(tmp_path).splitlines()) == 2
+    assert open_questions_words(tmp_path) == ""

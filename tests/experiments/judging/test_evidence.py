@@ -1,0 +1,249 @@
+"""What verdicts rest on: computed from answers, the same again, found out when it is changed."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from compatkit.experiments.judging import evidence as room
+from compatkit.experiments.judging.claims import (
+    ACCURACY,
+    EVIDENCE,
+    GAINS,
+    KEPT,
+    MENDED,
+    NEW_ERRORS,
+    NFR,
+    NFR_MC,
+    RELATIVE,
+    REMAINING,
+    UNCERTAINTY,
+    Compared,
+    kept_evidence,
+)
+from compatkit.experiments.judging.evidence import (
+    Seen,
+    difference_of,
+    evidence,
+    evidence_gaps,
+    placements,
+    places,
+    ratio,
+    recurrence,
+)
+from compatkit.experiments.judging.kept_answers import Shelf, truth_of
+from compatkit.experiments.judging.verification import verify_evidence
+from compatkit.metrics import FlipCounts, fix_rate
+from compatkit.predictions import Predictions
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMES = ["decisions-pydoc-mini-a-main", "gated_fusion-pydoc-mini-a-main"]
+
+
+@pytest.fixture(scope="module")
+def shelf():
+    made = Shelf(ROOT / "results")
+    made._truths["", "pydoc", ""] = truth_of("gated_fusion", "pydoc", "main")
+    return made
+
+
+def test_values_are_what_the_table_says(shelf):
+    kept = shelf.table(NAMES[1])
+    seen = Seen(kept)
+    for method, row in kept.rows.items():
+        exact = 1e-9 if "old-new" not in method and method != "constant gate" else 0.002
+        assert seen.values(method, NFR).mean() == pytest.approx(row.nfr[0], abs=exact)
+        assert seen.values(method, ACCURACY).mean() == pytest.approx(row.accuracy[0], abs=exact)
+        assert seen.values(method, "PFR").mean() == pytest.approx(row.pfr[0], abs=exact)
+        if row.by_seed:
+            told = np.mean([one["nfr_mc"] for one in row.by_seed])
+            assert seen.values(method, NFR_MC).mean() == pytest.approx(told)
+
+
+def test_differences_are_paired_and_scaled(shelf):
+    kept = shelf.table(NAMES[1])
+    seen, new = Seen(kept), kept.rows["new model"].nfr[0]
+    gated = kept.rows["gated fusion"].nfr[0]
+    mean, *errors, seeds, examples = difference_of(
+        seen, Compared(NFR, "gated fusion", "new model", 0.5)
+    )
+    assert (seeds, examples) == (3, 655) and mean == pytest.approx(gated - new / 2)
+    assert all(error >= 0 for error in errors) and max(errors) > 0
+    accuracy = difference_of(seen, Compared(ACCURACY, "gated fusion", ""))
+    assert accuracy[0] == pytest.approx(kept.rows["gated fusion"].difference[0])
+    flips = difference_of(seen, Compared(KEPT, "gated fusion", "positive flips"))
+    pfr = kept.rows["gated fusion"].pfr[0] / kept.rows["new model"].pfr[0]
+    assert flips[0] == pytest.approx(gated / new - pfr)
+
+
+def test_quantities_that_are_ratios_have_the_value_of_their_definition(shelf):
+    seen = Seen(shelf.table(NAMES[1]))
+
+    def told(quantity, method, other):
+        return difference_of(seen, Compared(quantity, method, other))[0]
+
+    pairs, fused = seen.pairs("new model"), seen.pairs("gated fusion")
+    relative = np.mean([FlipCounts.between(*pair).relative_nfr for pair in pairs])
+    assert told(RELATIVE, "new model", "100 %") == pytest.approx(relative - 1)
+    counts = [
+        (old.label, old.prediction, new.prediction, treated.prediction)
+        for (old, new), (_, treated) in zip(pairs, fused)
+    ]
+    joined = [np.concatenate(column) for column in zip(*counts)]
+    assert told(MENDED, "gated fusion", "half") == pytest.approx(fix_rate(*joined) - 0.5)
+    row = shelf.table(NAMES[1]).rows["new model"]
+    gain = row.pfr[0] - row.nfr[0]
+    assert told(NEW_ERRORS, "new model", "gain") == pytest.approx(row.nfr[0] - gain)
+
+
+def test_what_ensembles_leave_is_compared_group_by_group():
+    right = {
+        "single models": [[0, 0, 1, 1], [0, 1, 0, 1]] * 2,
+        "ensembles of 2": [[0, 1, 1, 1]] * 2,
+    }
+    flips = {
+        "single models": [[1, 0, 0, 0], [0, 0, 1, 0]] * 2,
+        "ensembles of 2": [[1, 0, 0, 0]] * 2,
+    }
+    given = {ACCURACY: right, NFR: flips}
+
+    def values(method, kind):
+        return np.array(given[kind][method], dtype=float)
+
+    seen = SimpleNamespace(values=values)
+    found = difference_of(seen, Compared(REMAINING, "ensembles of 2", "remaining errors"))
+    assert found[0] == pytest.approx(1.0 - 0.5) and found[4:] == [2, 4]
+
+
+def test_a_place_holds_all_tables_of_an_upgrade_and_overwrites_nothing(shelf):
+    (group,) = (group for group in places(shelf).values() if group[0].task == "pydoc")
+    assert [one.name for one in group] == NAMES
+    everywhere = [one.name for tables in places(shelf).values() for one in tables]
+    assert len(everywhere) == len(set(everywhere)) > 20
+
+
+def test_the_kept_evidence_comes_out_again_and_a_changed_number_is_found(shelf, tmp_path):
+    names = [name for name in NAMES if name in shelf.tables]
+    kept = kept_evidence(ROOT / "results")
+    (tmp_path / EVIDENCE).write_text(json.dumps(kept))
+    assert verify_evidence(shelf, names, tmp_path).word == "same"
+    kept["tables"][NAMES[1]]["differences"][0][6] += 1e-6
+    (tmp_path / EVIDENCE).write_text(json.dumps(kept))
+    assert verify_evidence(shelf, names, tmp_path).word == "differs"
+
+
+def test_words_that_nothing_computes_cannot_be_edited_unseen(shelf, tmp_path):
+    kept = kept_evidence(ROOT / "results")
+    (tmp_path / EVIDENCE).write_text(json.dumps(kept))
+    name, other = "gated_fusion-pydoc-mini-a-main-out_of_fold", Shelf(ROOT / "results")
+    other._truths, table = shelf._truths, shelf.tables[name]
+    assert verify_evidence(other, [name], tmp_path).word == "same"
+    for changed in (
+        replace(table, notes=(*table.notes[:-1], table.notes[-1] + " indeed")),
+        replace(table, command=table.command + " -p seeds 5"),
+        replace(table, title=table.title + "!"),
+    ):
+        other.tables[name] = changed
+        found = verify_evidence(other, [name], tmp_path)
+        assert found.word == "differs" and "content" in found.detail
+
+
+def test_a_place_is_left_out_where_not_all_its_tables_are_asked_for(shelf):
+    assert evidence(shelf, NAMES[:1])["places"] == []
+
+
+def test_gaps_name_what_is_missing_added_or_another():
+    kept = {"a": {"b": [1.0, "word"], "c": 2}}
+    assert max(gap for gap, _ in evidence_gaps(kept, kept)) == 0
+    for other in ({"a": {"b": [1.0, "word"]}}, {"a": {"b": [1.0], "c": 2}}, {}):
+        assert max(gap for gap, _ in evidence_gaps(kept, other)) == math.inf
+        assert max(gap for gap, _ in evidence_gaps(other, kept)) == math.inf
+    assert max(evidence_gaps(kept, {"a": {"b": [1.5, "word"], "c": 2}})) == (
+        0.5,
+        "a b: kept 1.0, made 1.5",
+    )
+
+
+def test_placements_average_to_how_often_one_group_ranks_above_the_other():
+    generator = np.random.default_rng(0)
+    value, kind = generator.integers(0, 9, 60), generator.integers(0, 3, 60)
+    first, second = kind == 0, kind == 1
+    above = (value[:, None] > value) + 0.5 * (value[:, None] == value)
+    expected = above[first][:, second].mean()
+    assert placements(first, second, value).mean() == pytest.approx(expected)
+
+
+def test_a_ratio_varies_as_its_bootstrap_says():
+    generator = np.random.default_rng(0)
+    bottom = generator.random(3000) < 0.3
+    top = (generator.random(3000) < 0.5).astype(float)
+    found, drawn = ratio(top, bottom), []
+    assert found.mean() == pytest.approx(top[bottom].mean())
+    for _ in range(800):
+        again = generator.integers(0, 3000, 3000)
+        drawn.append(top[again][bottom[again]].mean())
+    assert found.std() / 3000**0.5 == pytest.approx(np.std(drawn), rel=0.1)
+    with pytest.raises(ZeroDivisionError, match="no example counts"):
+        ratio(top, np.zeros(3000, bool))
+
+
+def test_sizes_of_changes_are_means_of_what_changed():
+    old, new = np.array([0.5, 0.5, 0.2, 0.4]), np.array([0.7, 0.4, 0.6, 0.4])
+    kept = SimpleNamespace(by="rouge1", known=None, notebook="muscle")
+    seen = Seen(kept)
+    seen._pairs = {"it": [(SimpleNamespace(score=old), SimpleNamespace(score=new))]}
+    assert seen.values("it", GAINS).mean() == pytest.approx((0.2 + 0.4) / 2)
+    assert seen.values("it", NFR).tolist() == [[0, 1, 0, 0]]
+
+
+def test_flips_that_rank_no_higher_than_others_have_half_the_area(monkeypatch):
+    label = np.zeros(400, dtype=int)
+    old = Predictions(np.arange(400).astype(str), label, label)
+    new = old.replace(prediction=(np.arange(400) % 4 == 0).astype(int))
+    seen = SimpleNamespace(kept=None, pairs=lambda method: [(old, new)] * 3)
+    asked = Compared(UNCERTAINTY, "new model", "other examples")
+    monkeypatch.setattr(room, "uncertain", lambda kept, order: np.arange(400) // 4 / 100)
+    mean, *errors, seeds, _ = difference_of(seen, asked)
+    assert abs(mean) < 1e-12 and seeds == 3 and max(errors) > 0
+    monkeypatch.setattr(room, "uncertain", lambda kept, order: np.arange(400) % 4 == 0)
+    assert difference_of(seen, asked)[0] == 0.5
+
+
+def test_the_gap_between_two_trainings_is_that_of_their_relative_nfr(monkeypatch):
+    label = np.zeros(100, dtype=int)
+
+    def answers(wrong):
+        given = np.zeros(100, dtype=int)
+        given[wrong] = 1
+        one = Predictions(np.arange(100).astype(str), label, given)
+        return SimpleNamespace(predictions=lambda split: one)
+
+    old, plain, treated = answers(slice(0, 20)), answers(slice(10, 40)), answers(slice(0, 20))
+    epochs = {"no treatment": [[old] * 3, [plain] * 3], "FD-LM": [[treated] * 3] * 2}
+    monkeypatch.setattr(room, "epochs_of", lambda kept: epochs)
+
+    def of(runs):
+        return lambda split: [one.predictions(split) for one in runs]
+
+    seen = SimpleNamespace(kept=SimpleNamespace(olds=[old] * 3, of=of))
+    sides = (old.predictions("test"), plain.predictions("test"))
+    expected = FlipCounts.between(*sides).relative_nfr
+
+    def told(when):
+        return difference_of(seen, Compared(RELATIVE, "new model", when))[0]
+
+    assert told("the last epoch") == pytest.approx(0 - expected)
+    assert told("the first epoch") == 0
+
+
+def test_a_flip_that_comes_again_belongs_to_the_update():
+    olds = np.array([[1, 1, 1, 0, 1], [1, 1, 0, 0, 1]], bool)
+    news = np.array([[0, 0, 0, 1, 1], [0, 1, 0, 1, 1]], bool)
+    # flips: three of the first pair, one of the second, which is one of the first's
+    found = recurrence(olds, news)
+    assert found == pytest.approx({"again": 2 / 4, "new_right": 1 / 4, "old_wrong": 1 / 4})
+    assert recurrence(olds[:1], news[:1]) is None and recurrence(olds, olds) is None

@@ -1,0 +1,118 @@
+"""The answers behind rows: labels, the recipe that a name leads to, records that do not fit."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from compatkit.experiments.judging import kept_answers
+from compatkit.experiments.judging.kept_answers import (
+    Shelf,
+    answered,
+    recipe_of,
+    strengths_of,
+    truth_of,
+)
+from compatkit.experiments.reporting.result_tables import Row
+from compatkit.training.tasks import load_task
+
+ROOT = Path(__file__).resolve().parents[3]
+NAME = "muscle-arithmetic-mini-a-main"
+
+
+@pytest.fixture(scope="module")
+def shelf():
+    made = Shelf(ROOT / "results")
+    made._truths["muscle", "arithmetic", ""] = truth_of("muscle", "arithmetic", "main")
+    return made
+
+
+def test_answers_carry_the_labels_of_their_measure(shelf):
+    by_choice, by_number = (
+        shelf.table(f"muscle-arithmetic-mini-a-{table}") for table in ("main", "4")
+    )
+    for kept in (by_choice, by_number):
+        for row in kept.rows.values():
+            right = np.mean([one.correct.mean() for one in answered(kept, row).answers("test")])
+            assert right == pytest.approx(row.accuracy[0], abs=0.001)
+
+
+@pytest.mark.parametrize(
+    "method, notebook, recipe",
+    [
+        ("vote of 5", "gated_fusion", "_vote"),
+        ("mean of 10 new models", "decisions", "_averaged"),
+        ("mean of 10 new models + rule", "decisions", "_on_top"),
+        ("rule, NFR at most 2.0%", "decisions", "_certified"),
+        ("rule, pooled", "decisions", "_rule"),
+        ("gated fusion", "gated_fusion", "_plain"),
+        ("gated fusion, old dropped", "gated_fusion", "_alone"),
+        ("BCWI α=0.4", "bcwi", "_interpolated"),
+        ("SoupBCWI of 16", "bcwi", "_interpolated"),
+        ("ensemble of 4", "distillation", "_both_sides"),
+        ("ensembles of 2, larger new one", "ensembles", "_sized"),
+        ("base → wide", "ensembles", "_zoo_pair"),
+        ("version 1 → version 2: new model", "muscle", "_versions"),
+    ],
+)
+def test_a_name_leads_to_its_recipe(method, notebook, recipe):
+    assert recipe_of(method, notebook) is getattr(kept_answers, recipe)
+
+
+def test_records_that_do_not_fit_are_refused(shelf):
+    kept = shelf.table(NAME)
+    row = kept.rows["compatibility adapter"]
+    with pytest.raises(ValueError, match="names 2 runs for 3 seeds"):
+        answered(kept, replace(row, records=row.records[:2]))
+    with pytest.raises(ValueError, match="the run gone is named in a table and not published"):
+        answered(kept, replace(row, records=("gone",) * 3))
+    with pytest.raises(KeyError, match="keeps no answers on train"):
+        kept.news[0].predictions("train")
+
+
+def test_docstrings_of_another_python_have_labels_too():
+    labels = truth_of("gated_fusion", "pydoc", "main").labels["test"]
+    classes = load_task("pydoc").classes
+    assert all(labels[identity] == label for identity, label in list(labels.items())[::50])
+    assert classes[labels["asyncio.of_a_later_python.Class"]] == "asyncio"
+    assert classes[labels["_pydecimal.of_a_later_python"]] == "decimal"
+    assert "email.of_a_later_python" in labels and "another.module" not in labels
+
+
+def _baselines(strengths, seeds=2):
+    """A made-up table of BCWI whose baseline names runs of several strengths, seed by seed."""
+
+    def run(name, treatment):
+        return SimpleNamespace(id=name, run=SimpleNamespace(configuration={"treatment": treatment}))
+
+    news = [run(f"new-{seed}", None) for seed in range(seeds)]
+    trained = [
+        run(f"{at}-{seed}", {"name": "Mixout", "probability": at})
+        for seed in range(seeds)
+        for at in strengths
+    ]
+    count = len(strengths)
+    groups = [(news[at], *trained[at * count : (at + 1) * count]) for at in range(seeds)]
+    own = [one for group in groups for one in group]
+    return SimpleNamespace(
+        news=news, olds=["old"] * seeds, own=lambda row: own, of=lambda runs: lambda split: runs
+    )
+
+
+def test_a_baseline_is_found_at_the_strength_of_its_setting():
+    kept = _baselines((0.3, 0.9))
+    row = Row("Mixout", "strength 0.9", 2)
+    assert list(strengths_of(kept, row)) == [0.0, 0.3, 0.9]
+    assert {one.id for one in answered(kept_of(kept), row).answers("test")} == {"0.9-0", "0.9-1"}
+    none = Row("Mixout", "strength 0: none qualified", 2)
+    assert answered(kept_of(kept), none).answers("test") == kept.news
+    with pytest.raises(ValueError, match="names no 2 runs of strength 0.6"):
+        answered(kept_of(kept), Row("Mixout", "strength 0.6", 2))
+
+
+def kept_of(made):
+    """The made-up table under its notebook's name."""
+    made.notebook = "bcwi"
+    return made

@@ -1,0 +1,195 @@
+"""Pictures from kept predictions: who votes, how a treatment unfolds, and that each can be read."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from compatkit.experiments.judging.kept_answers import Shelf, truth_of
+from compatkit.experiments.judging.kept_figures import (
+    can_be_drawn,
+    drawn_again,
+    epochs_of,
+    renew_pictures,
+    uncertain,
+    voters_of,
+)
+from compatkit.experiments.reporting.accuracy_and_flips import accuracy_nfr_picture
+from compatkit.experiments.reporting.result_tables import Row, kept_tables
+from compatkit.predictions import Predictions
+from compatkit.support.pictures import text_problems
+
+ROOT = Path(__file__).resolve().parents[3]
+TABLES = kept_tables(ROOT / "results")
+PYDOC, ZOO = "gated_fusion-pydoc-mini-a-main", "ensembles-fashion_mnist-mini-figure2"
+LABEL = np.arange(20) % 2
+
+
+class MadeUp:
+    """A published run of noisy answers."""
+
+    def __init__(self, name, **configuration):
+        self.id, self.configuration = name, {"kind": "fine_tune", "recipe": "r"} | configuration
+        self.run = self
+
+    def predictions(self, split):
+        noise = np.random.default_rng(sum(map(ord, self.id))).normal(size=(20, 2))
+        return Predictions(np.arange(20).astype(str), LABEL, logits=np.eye(2)[LABEL] + noise)
+
+
+def made_table(runs):
+    """A table of two seeds over these runs."""
+    by_id = {run.id: run for run in runs}
+    return SimpleNamespace(
+        name="made-up",
+        olds=[by_id["o0"], by_id["o1"]],
+        news=[by_id["o0"], by_id["o1"]],
+        shelf=SimpleNamespace(runs=by_id),
+        runs=lambda names: [by_id[name] for name in names],
+        of=lambda group: lambda split: [one.predictions(split) for one in group],
+    )
+
+
+OWN = [MadeUp(f"o{seed}", seed=seed) for seed in range(5)]
+
+
+def test_voters_are_of_the_recipe_and_none_of_the_pair():
+    stranger = MadeUp("other", seed=2, recipe="another")
+    table = made_table([stranger, *OWN])
+    assert [run.id for run in voters_of(table, 3)] == ["o2", "o3", "o4"]
+    with pytest.raises(ValueError, match="no model with seed 5"):
+        voters_of(table, 4)
+
+
+def test_the_ensembles_uncertainty_is_in_the_order_asked_for():
+    table = made_table([*OWN, MadeUp("o5", seed=5)])
+    order = [str(n) for n in range(20)]
+    there = uncertain(table, order)
+    assert there.shape == (20,) and (there >= 0).all() and (there <= np.log(2)).all()
+    assert uncertain(table, order[::-1]).tolist() == there[::-1].tolist()
+
+
+def test_epochs_are_found_by_treatment_epoch_and_seed():
+    treated = {"treatment": {"distance": "logits"}}
+    plain = {"treatment": None}
+    trained = [MadeUp(f"t{seed}", seed=seed, **treated) for seed in (0, 1)]
+    trained += [MadeUp(f"p{seed}", seed=seed, **plain) for seed in (0, 1)]
+    epochs = [
+        MadeUp(f"{run.id}-{epoch}", kind="epoch", parents=[run.id], epoch=epoch)
+        for run in trained
+        for epoch in (2, 1)
+    ]
+    lost = MadeUp("lost", kind="epoch", parents=["nobody"], epoch=1)
+    found = epochs_of(made_table([*OWN, *trained, *epochs, lost]))
+    assert list(found) == ["no treatment", "FD-LM"]
+    names = [[run.id for run in group] for group in found["FD-LM"]]
+    assert names == [["t0-1", "t1-1"], ["t0-2", "t1-2"]]
+
+
+@pytest.fixture(scope="module")
+def shelf():
+    made = Shelf(ROOT / "results")
+    made._truths["", "pydoc", ""] = truth_of("gated_fusion", "pydoc", "main")
+    return made
+
+
+def test_a_kept_table_gets_its_picture_again(shelf):
+    figure = drawn_again(shelf.table(PYDOC))
+    assert text_problems(figure) == []
+    drawn = {text.get_text() for text in figure.axes[0].texts}
+    legend = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
+    methods = {row.method for row in TABLES[PYDOC].rows} - {"old model"}
+    assert methods <= {one.removesuffix(" (pays with accuracy)") for one in drawn | legend}
+    assert {"mixing probabilities", "mixing logits"} <= legend
+
+
+def test_the_decision_rule_is_drawn_at_every_price(shelf):
+    figure = drawn_again(shelf.table("decisions-pydoc-mini-a-main"))
+    assert text_problems(figure) == []
+    legend = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
+    assert {"rule, pooled", "rule, new model's posterior", "mixing logits"} <= legend
+
+
+def test_all_pairs_of_a_zoo_can_be_read(shelf):
+    assert text_problems(drawn_again(shelf.table(ZOO))) == []
+
+
+def test_pictures_that_only_a_notebook_draws_are_refused(shelf):
+    kept = shelf.table("decisions-pydoc-mini-a-on_top")
+    assert not can_be_drawn(kept)
+    with pytest.raises(ValueError, match=r"nbs/decisions\.ipynb"):
+        drawn_again(kept)
+
+
+def test_pictures_are_renewed_in_place(shelf, tmp_path, monkeypatch):
+    from shutil import copytree
+
+    results = tmp_path / "results"
+    copytree(ROOT / "results" / "gated-fusion-pydoc", results / "gated-fusion-pydoc")
+    picture = results / "gated-fusion-pydoc" / f"{PYDOC}.svg"
+    picture.write_text("old")
+    only = SimpleNamespace(tables={PYDOC: TABLES[PYDOC]}, table=shelf.table)
+    assert renew_pictures(only, results) == [PYDOC]
+    assert picture.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize("kind", ["figure4", "figure5", "a-6"])
+def test_the_pictures_of_language_models_are_drawn_again(shelf, kind):
+    name = f"muscle-arithmetic-mini-{kind}"
+    figure = drawn_again(shelf.table(name))
+    assert text_problems(figure) == []
+    if kind == "figure5":  # the bars are what the rows say of themselves
+        told = [row.setting for row in TABLES[name].rows]
+        widths = sorted(bar.get_width() for bar in figure.axes[0].patches)
+        assert widths == pytest.approx(
+            sorted(float(re.search(r"[\d.]+(?=%)", one)[0]) for one in told), abs=0.005
+        )
+
+
+def dial_table(everywhere):
+    """A kept table of BCWI whose values answered on test everywhere, or only where shown."""
+    rows = {
+        "old model": Row("old model", "", 2, (0.7, 0.01), (0.0, 0.0)),
+        "new model": Row("new model", "", 2, (0.8, 0.01), (0.04, 0.01)),
+        "BCWI": Row("BCWI", "α 0.5", 2, (0.79, 0.01), (0.02, 0.01)),
+        "BCWI α=0.4": Row("BCWI α=0.4", "as in the talk", 2, (0.8, 0.01), (0.03, 0.01)),
+        "soup of 2": Row("soup of 2", "α 0", 2, (0.8, 0.01), (0.03, 0.01)),
+        "EWC": Row("EWC", "strength 3", 2, (0.8, 0.01), (0.03, 0.01)),
+    }
+    points = {"selection": (0.0, 0.5, 1.0), "test": (0.0, 0.5, 1.0) if everywhere else (0.5,)}
+    table = SimpleNamespace(rows=list(rows.values()), title="a table")
+    return SimpleNamespace(
+        name="bcwi-made-up", notebook="bcwi", kind="main", rows=rows, table=table, points=points
+    )
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_a_dials_curve_is_drawn_where_all_its_values_answered(everywhere, monkeypatch):
+    room = "compatkit.experiments.judging.kept_figures"
+    asked = []
+
+    def curves(kept, row, split):
+        asked.append((row.method, split))
+        curve = SimpleNamespace(accuracy=np.array([0.8, 0.75, 0.7]), nfr=np.array([0.04, 0.02, 0]))
+        return [curve, curve]
+
+    monkeypatch.setattr(f"{room}.curves_of", curves)
+    monkeypatch.setattr(f"{room}.alphas_of", lambda kept, row, split: kept.points[split])
+    figure = drawn_again(dial_table(everywhere), "-accuracy")
+    legend = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
+    dials = {"BCWI", "EWC"} if everywhere else set()
+    assert {name for name, _ in asked} == dials and {split for _, split in asked} <= {"test"}
+    assert dials | {"flips in proportion"} <= legend
+    drawn = {text.get_text() for text in figure.axes[0].texts}
+    assert "BCWI α=0.4" not in legend | drawn
+
+
+@pytest.mark.parametrize("notebook", sorted({name.split("-")[0] for name in TABLES}))
+def test_the_rows_of_every_kept_table_can_be_drawn_legibly(notebook):
+    """One table of each notebook: the one with the most rows."""
+    mine = [table for name, table in TABLES.items() if name.startswith(f"{notebook}-")]
+    flips = [table for table in mine if sum(row.nfr[0] is not None for row in table.rows) > 2]
+    table = max(flips, key=lambda one: len(one.rows))
+    assert text_problems(accuracy_nfr_picture(table.rows, title=table.title)) == []

@@ -1,0 +1,144 @@
+"""The pages of results/ say what the kept tables say, and say when they are out of step."""
+
+import csv
+import json
+from math import nan
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+from compatkit.experiments.judging.result_pages import (
+    CSV_COLUMNS,
+    origins,
+    out_of_step,
+    parts_of,
+    result_pages,
+    stale_pictures,
+    title_of,
+    write_pages,
+)
+from compatkit.experiments.reporting.result_tables import ResultTable, Row, keep_table
+from compatkit.experiments.running.store import read_records
+
+ROOT = Path(__file__).resolve().parents[3]
+PAIRS = ((0.85, 0.01), (0.04, 0.002), (0.06, 0.001), (0.9, 0.01))
+
+
+@pytest.fixture
+def results(tmp_path):
+    old = Row("old model", "", 3, (0.8, 0.01))
+    new = Row("new model", "", 3, *PAIRS, records=("fine_tune-1", "fine_tune-2"))
+    late = Row("late | method", "<b>", 0)
+    treated = Row("treated", "strength 1", 3, *PAIRS, difference=(-0.02, -0.03, -0.01))
+    table = ResultTable(
+        "t", (old, new, treated, late), ("a note",), command="papermill nbs/x.ipynb"
+    )
+    for name in ("gated_fusion-mrpc-mini-a-1", "muscle-piqa-mini-figure4"):
+        keep_table(table, name, results=tmp_path)
+    picture = tmp_path / "gated-fusion-mrpc" / "gated_fusion-mrpc-mini-a-1-curve.svg"
+    picture.write_text("<svg/>")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "name, title",
+    [
+        ("gated_fusion-sst2-mini-b-2", "Gated Fusion, table 2 on SST-2, upgrade b (mini scale)"),
+        (
+            "bcwi-massive_adddata-mini-curve",
+            "BCWI, curve on MASSIVE with the authors' added data (mini scale)",
+        ),
+        (
+            "distillation-digits-paper-main",
+            "Positive-Congruent Training, table 2a on digits (paper scale)",
+        ),
+        ("muscle-piqa-mini-figure4", "MUSCLE, figure 4 on PIQA (mini scale)"),
+        (
+            "gated_fusion-pydoc-mini-a-main-out_of_fold",
+            "Gated Fusion, tables 1 and 2, out of fold, on pydoc, upgrade a (mini scale)",
+        ),
+    ],
+)
+def test_titles_are_words(name, title):
+    assert title_of(name) == title
+
+
+def test_a_name_that_is_none_and_a_notebook_without_a_paper_are_refused():
+    with pytest.raises(ValueError, match="'table' is no table's name"):
+        parts_of("table")
+    with pytest.raises(ValueError, match="strange is of no paper"):
+        parts_of("strange-mrpc-mini-main").paper  # noqa: B018
+
+
+def test_every_kept_table_stands_in_the_index_and_on_its_papers_page(results):
+    pages = result_pages(results)
+    for title, page in (
+        ("Gated Fusion, table 1 on MRPC, upgrade a (mini scale)", "gated-fusion.md"),
+        ("MUSCLE, figure 4 on PIQA (mini scale)", "muscle.md"),
+    ):
+        assert f"[{title}]({page}#" in pages["README.md"]
+        assert f"## {title}" in pages[page] and "- a note" in pages[page]
+    assert "bcwi.md" not in pages, "a paper without tables has no page"
+    assert "gated-fusion-mrpc/gated_fusion-mrpc-mini-a-1-curve.svg" in pages["gated-fusion.md"]
+    assert ".svg" not in pages["muscle.md"]
+
+
+def test_the_csv_has_every_row_that_was_run_in_fractions(results):
+    rows = list(csv.DictReader(result_pages(results)["results.csv"].splitlines()))
+    assert tuple(rows[0]) == tuple(CSV_COLUMNS)
+    assert [row["method"] for row in rows] == ["old model", "new model", "treated"] * 2
+    assert float(rows[1]["nfr"]) == 0.04 and rows[1]["records"] == "fine_tune-1 fine_tune-2"
+    assert rows[0]["nfr"] == "" and rows[2]["pays"] == "True"
+    assert rows[2]["difference_low"] == "-0.03" and rows[0]["paper"] == "Gated Fusion"
+
+
+def test_the_csv_has_a_row_a_seed_where_each_is_known(tmp_path):
+    seeds = tuple({"n": 10, "accuracy": value, "nfr": 0.1, "nfr_mc": nan} for value in (0.5, 0.7))
+    row = Row("treated", "strength 1", 2, (0.6, 0.1), (0.1, 0.0), records=("a", "b"), by_seed=seeds)
+    keep_table(ResultTable("t", (row,)), "bcwi-mrpc-mini-main", results=tmp_path)
+    lines = list(csv.DictReader(result_pages(tmp_path)["results.csv"].splitlines()))
+    assert [(one["seed"], one["accuracy"], one["nfr_mc"]) for one in lines] == [
+        ("0", "0.5", ""),
+        ("1", "0.7", ""),
+    ]
+    assert lines[0]["accuracy_std"] == "" and lines[0]["study"] == "bcwi-mrpc"
+    assert lines[0]["n"] == "10" and lines[0]["records"] == "a b"
+
+
+def test_what_is_out_of_step_is_named_and_written_once(results):
+    assert "README.md" in out_of_step(results)
+    assert set(write_pages(results)) == set(result_pages(results))
+    assert out_of_step(results) == [] == write_pages(results)
+    page = results / "gated-fusion.md"
+    page.write_text(page.read_text().replace("85.00", "85.01"))
+    assert out_of_step(results) == ["gated-fusion.md"]
+
+
+def test_the_pages_and_pictures_of_this_repository_are_in_step():
+    results = Path(__file__).resolve().parents[3] / "results"
+    assert out_of_step(results) == [] == stale_pictures(results)
+
+
+def test_pictures_older_than_their_table_or_without_one_are_named(tmp_path):
+    ours = Path(__file__).resolve().parents[3] / "results" / "gated-fusion-pydoc"
+    study = tmp_path / ours.name
+    copytree(ours, study)
+    assert stale_pictures(tmp_path) == []
+    (study / "lost.svg").write_text("<svg/>")
+    assert stale_pictures(tmp_path) == [f"{study.name}/lost.svg"]
+    (study / "lost.svg").unlink()
+    tables = json.loads((study / "tables.json").read_text())
+    name = "gated_fusion-pydoc-mini-a-main"
+    tables[name]["rows"][-1]["nfr"][0] += 0.01
+    (study / "tables.json").write_text(json.dumps(tables))
+    assert stale_pictures(tmp_path) == [f"{study.name}/{name}.svg"]
+
+
+def test_the_index_says_how_many_runs_came_from_uncommitted_code(tmp_path):
+    assert origins(tmp_path) == ""
+    folder = ROOT / "results" / "gated-fusion-pydoc"
+    told = origins(ROOT / "results")
+    dirty = sum(one["commit"]["dirty"] for one in read_records(folder).values())
+    assert f"| gated-fusion-pydoc | {len(read_records(folder))} | {dirty} |" in told
+    assert told in result_pages(ROOT / "results")["README.md"]

@@ -1,0 +1,260 @@
+"""Searches: what was tried is found, the rule chooses again, a wrong choice is caught."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from compatkit.experiments.judging.kept_answers import Shelf, Truth
+from compatkit.experiments.judging.searches import (
+    NONE,
+    Tried,
+    choices_again,
+    judged,
+    marked_again,
+    preferred,
+    searched_fields,
+    setting_of,
+    tried_like,
+)
+from compatkit.experiments.judging.verification import choices_verdict
+from compatkit.experiments.reporting.result_tables import Row
+from compatkit.experiments.running.store import drop_runs, read_records
+from compatkit.predictions import Predictions
+
+ROOT = Path(__file__).resolve().parents[3]
+NAME = "gated_fusion-pydoc-mini-a-main"
+OLDER = f"{NAME}-out_of_fold"
+
+
+def shelf_of(study, truth):
+    """Its shelf, with the labels."""
+    shelf = Shelf(study.parent)
+    shelf._truths["", "pydoc", ""] = truth
+    return shelf
+
+
+def tampered(study, truth, change, name=NAME):
+    """The verdict on the choices of a table that was changed."""
+    path = study / "tables.json"
+    tables = json.loads(path.read_text())
+    change(tables[name], shelf_of(study, truth))
+    path.write_text(json.dumps(tables))
+    return choices_verdict(shelf_of(study, truth).table(name))
+
+
+def row(table, method):
+    """A kept table's row."""
+    return next(one for one in table["rows"] if one["method"] == method)
+
+
+def test_the_published_choices_are_those_of_the_rule(study, truth):
+    found = choices_verdict(shelf_of(study, truth).table(NAME))
+    assert (found.word, found.numbers) == ("same", 6) and found.name == f"{NAME}, choices"
+
+
+def other_gate(table, shelf):
+    """Another gate of the same search, with its own runs: everything fits but the choice."""
+    gated, fields = row(table, "gated fusion"), searched_fields("gated fusion")
+    others = [tried_like(shelf, run, fields) for run in gated["records"][:3]]
+    gated["records"][:3] = [one[0.5, 1e-4, 1.4] for one in others]
+    gated["setting"] = "D 50%, T 1.4, lr2 0.0001"
+
+
+def hidden_loss(table, shelf):
+    """Nobody was on a par, and the row does not say so any more."""
+    distilled = row(table, "dynamic distillation")
+    assert NONE in distilled["setting"]
+    distilled["setting"] = distilled["setting"].replace(f"; {NONE}", "")
+
+
+def invented_loss(table, shelf):
+    """A qualified setting that says it was none."""
+    row(table, "gated fusion")["setting"] += f"; {NONE}"
+
+
+@pytest.mark.parametrize("change", [other_gate, hidden_loss, invented_loss])
+def test_a_wrong_choice_is_caught(study, truth, change):
+    assert tampered(study, truth, change).word == "differs"
+
+
+def test_a_run_of_the_grid_that_was_taken_out_is_missed(study, truth):
+    shelf = shelf_of(study, truth)
+    gated = shelf.table(NAME).rows["gated fusion"]
+    others = tried_like(shelf, gated.records[1], searched_fields("gated fusion"))
+    drop_runs(study, [others[0.5, 1e-4, 1.4]])
+    found = choices_verdict(shelf_of(study, truth).table(NAME))
+    assert found.word == "differs" and "no kept runs on 3 seeds" in found.detail
+
+
+def test_a_choice_on_one_seed_is_listed_as_one(study, truth):
+    found = choices_verdict(shelf_of(study, truth).table(OLDER))
+    assert found.word == "one seed" and found.detail.count("today's rule on that seed") == 2
+
+    def claims_three(table, shelf):
+        table["notes"] = [note.replace("on seed 0 (of 3)", "on 3 of 3") for note in table["notes"]]
+        assert any("on 3 of 3" in note for note in table["notes"])
+
+    found = tampered(study, truth, claims_three, OLDER)
+    assert found.word == "differs" and "no kept runs on 3 seeds" in found.detail
+
+
+def test_tables_without_searches_have_no_verdict_on_choices(study, truth):
+    table = shelf_of(study, truth).table(NAME)
+    table.table = SimpleNamespace(rows=table.table.rows[:2], notes=())
+    assert choices_again(table) == [] and choices_verdict(table) is None
+
+
+GRID = [Tried(1, 0.81, 0.04), Tried(3, 0.80, 0.02), Tried(10, 0.78, 0.01)]
+
+
+@pytest.mark.parametrize(
+    "chosen, least, setting, word",
+    [
+        (3, 0.80, "", "same"),
+        (1, 0.80, "", "differs"),
+        (10, 0.80, "", "differs"),
+        (1, 0.90, NONE, "same"),
+        (1, 0.90, "", "differs"),
+        (3, 0.90, NONE, "differs"),
+        (3, 0.80, NONE, "differs"),
+        (7, 0.80, "", "differs"),
+    ],
+)
+def test_the_rule_takes_the_fewest_flips_on_a_par(chosen, least, setting, word):
+    made = Row("it", setting, 3)
+    assert judged(made, GRID, chosen, least).word == word
+    assert judged(made, GRID, chosen, least, one_seed=True).word == "one seed"
+
+
+def test_equal_settings_are_equally_right():
+    twins = [*GRID, Tried(4, 0.80, 0.02)]
+    assert preferred(twins, 0.80)[0].setting == 4
+    assert judged(Row("it", "", 3), twins, 3, 0.80).word == "same"
+
+
+def test_a_setting_is_told_from_the_recipe():
+    nested = {"treatment": {"name": "WithOldModel", "treatment": {"weight": 2.0, "alpha": 1.0}}}
+    rest, setting = setting_of(nested | {"recipe": {"weight": 9}}, ("weight",))
+    assert setting == (2.0,) and "alpha" in rest and "9" in rest
+
+
+SHOWN = [
+    ("reranking-arithmetic-mini-main", 36),
+    ("muscle-arithmetic-mini-b-dial", 5),
+]
+
+
+@pytest.mark.parametrize("name, settings", SHOWN)
+def test_other_kinds_of_dials_are_chosen_again(name, settings):
+    shelf = Shelf(ROOT / "results")
+    found = choices_verdict(shelf.table(name))
+    assert (found.word, found.numbers) == ("same", settings), found
+
+
+def test_an_encoder_is_chosen_by_its_own_index_and_its_flips_in_the_old_one():
+    """With made-up labels, since the data need a download: what the first old encoder found."""
+    shelf, method = Shelf(ROOT / "results"), "backward-compatible training"
+    kept = shelf.table("embeddings-massive-mini-main")
+    runs = {
+        tuple(run.configuration[part] for part in ("queries", "index")): run
+        for run in shelf.runs.values()
+        if run.configuration["kind"] == "search"
+        and not (run.configuration["mapping"] or run.configuration["share"])
+    }
+    encoders = {
+        row.method: [shelf.runs[one].configuration["queries"] for one in row.records]
+        for row in kept.table.rows
+    }
+    olds, news = encoders["old model"], encoders["new model"]
+    told = runs[olds[0], olds[0]].predictions("selection")
+    labels = dict(zip(told.id, told.prediction))
+    shelf._truths["", "massive", ""] = Truth({"selection": labels, "test": labels})
+
+    def right(queries, index):
+        found = runs[queries, index].predictions("selection").select(list(labels))
+        return found.prediction == told.prediction
+
+    recalls, flips = {}, {}
+    for old, one in zip(olds, encoders[method]):
+        for (weight, _), other in tried_like(shelf, one, ("weight", "synthesised")).items():
+            lost = right(old, old) & ~right(other, old)
+            recalls[weight] = [*recalls.get(weight, []), right(other, other).mean()]
+            flips[weight] = [*flips.get(weight, []), lost.mean()]
+    mean = {weight: np.mean(values) for weight, values in recalls.items()}
+    least = np.mean([right(one, one).mean() for one in news])
+    able = [weight for weight in mean if mean[weight] >= least - 1e-9]
+    best = min(able, key=lambda one: np.mean(flips[one])) if able else max(mean, key=mean.get)
+    row = next(one for one in kept.table.rows if one.method == method)
+    as_kept = f"λ {best:g}" in row.setting and (NONE in row.setting) != bool(able)
+    (found,) = (one for one in choices_again(kept) if one.method == method)
+    assert (found.word, found.settings) == ("same" if as_kept else "differs", 5)
+
+
+def test_a_mark_that_moved_is_caught_and_renewed(tmp_path):
+    name = "muscle-arithmetic-mini-b-dial"
+    folder = tmp_path / "muscle-arithmetic"
+    shutil.copytree(ROOT / "results" / folder.name, folder)
+    path = folder / "tables.json"
+    tables = json.loads(path.read_text())
+    before = [one["setting"] for one in tables[name]["rows"]]
+    moved = next(one for one in tables[name]["rows"] if "; " in one["setting"])
+    moved["setting"] = moved["setting"].split(";")[0]
+    path.write_text(json.dumps(tables))
+    kept = Shelf(tmp_path).table(name)
+    assert choices_verdict(kept).word == "differs"
+    assert [row.setting for row in marked_again(kept)] == before
+
+
+def test_a_dial_that_says_otherwise_is_caught(tmp_path):
+    folder = tmp_path / "reranking-arithmetic"
+    shutil.copytree(ROOT / "results" / folder.name, folder)
+    lines = list(read_records(folder).values())
+    for one in (one for one in lines if one["configuration"]["kind"] == "dial"):
+        one["results"]["selection"][2][1] = 0.9  # the chosen weight would have many flips
+    text = "".join(json.dumps(one, sort_keys=True) + "\n" for one in lines)
+    (folder / "records.jsonl").write_text(text)
+    found = choices_verdict(Shelf(tmp_path).table("reranking-arithmetic-mini-main"))
+    assert found.word == "differs"
+
+
+DECIDED = {"kind": "decided", "method": "rule with the head", "parents": ["p"], "value": 2.0}
+
+
+def of_retirement(value=2.0, kept_values=True):
+    """A table of retire_the_old, its one dial tried at two prices: two flips and one."""
+    label = np.zeros(4, dtype=int)
+    ids = list("abcd")
+    answers = {"1": [0, 0, 1, 1], "2": [0, 0, 0, 1]}
+    made = {f"selection-{name}": Predictions(ids, label, row) for name, row in answers.items()}
+    right, wrong = Predictions(ids, label, label), Predictions(ids, label, [0, 0, 0, 1])
+    dial = {"kind": "dial_values", "method": "rule with the head", "parents": ["p"]}
+    runs = {
+        "a": SimpleNamespace(configuration=DECIDED | {"value": value}),
+        "b": SimpleNamespace(configuration={"kind": "student"}),
+    }
+    if kept_values:
+        runs["d"] = SimpleNamespace(configuration=dial | {"values": [1.0, 2.0]})
+    row = SimpleNamespace(method="rule with the head", setting="price 2", seeds=1, records=("a",))
+    control = SimpleNamespace(method="student", setting="price 1", seeds=1, records=("b",))
+    return SimpleNamespace(
+        name="it", notebook="retire_the_old", kind="main", known=None,
+        table=SimpleNamespace(rows=(row, control), notes=()),
+        shelf=SimpleNamespace(runs=runs), olds=[right], news=[wrong],
+        of=lambda sides: lambda split: sides,
+        runs=lambda names: [SimpleNamespace(predictions=made.__getitem__) for _ in names],
+    )  # fmt: skip
+
+
+def test_a_dial_of_retirement_is_chosen_again():
+    assert choices_verdict(of_retirement()).word == "same"
+    found = choices_verdict(of_retirement(value=1.0))
+    assert found.word == "differs" and "the rule takes 2.0" in found.detail
+
+
+def test_what_no_kept_answers_can_choose_again_is_listed():
+    found = choices_verdict(of_retirement(kept_values=False))
+    assert found.word == "not checked" and found.detail.startswith("rule with the head: ")

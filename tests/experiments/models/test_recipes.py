@@ -1,0 +1,253 @@
+"""What a scale trains: the data's part, the recipes, and the names of runs that must not change."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import tiny
+
+from compatkit.experiments.models import recipes
+from compatkit.experiments.models.recipes import (
+    MINI,
+    Experiment,
+    Recipe,
+    at_scale,
+    begin,
+    begin_with_images,
+    pretrained,
+    small,
+    two_sizes,
+    update_recipes,
+    upgrade_models,
+    upgrade_recipes,
+    weights_at_hand,
+)
+from compatkit.training.models import MINI_PACKAGE
+
+
+def parameters(**changes):
+    """Checked parameters as a notebook has them."""
+    return SimpleNamespace(
+        **(
+            {
+                "task": "pydoc",
+                "scale": "smoke",
+                "data_dir": "",
+                "max_steps": -1,
+                "keep_results": False,
+            }
+            | changes
+        )
+    )
+
+
+def of(name, source="folder", train=300, image=False):
+    task = tiny.image_task() if image else tiny.task(train)
+    return replace(task, name=name, source=source)
+
+
+def test_smoke_takes_a_part_and_paper_takes_all():
+    assert len(at_scale(of("mrpc"), "smoke").train) == 200
+    assert (
+        at_scale(of("mrpc"), "mini").fingerprint
+        == of("mrpc").fingerprint
+        == at_scale(of("mrpc"), "paper").fingerprint
+    )
+
+
+def test_a_file_of_ones_own_is_not_the_set_it_is_named_after(monkeypatch):
+    monkeypatch.setattr("compatkit.experiments.models.recipes.MINI_TRAIN", {"sst2": 50})
+    assert len(at_scale(of("sst2"), "mini").train) == 50
+    assert len(at_scale(of("sst2", "file"), "mini").train) == 300
+    monkeypatch.setattr(
+        "compatkit.experiments.models.recipes.find_encoder", lambda encoder: ("folder", "name")
+    )
+
+    def layers(source):
+        return [recipe.layers for recipe in upgrade_recipes(of("mrpc", source), "mini", "a")]
+
+    assert layers("folder") == [MINI["mrpc"][0][0], None] and layers("file") == [3, None]
+
+
+def test_upgrades_share_the_new_model_and_b_has_a_linear_old_one():
+    for scale in ("smoke", "mini"):
+        (old_a, new_a), (old_b, new_b) = (
+            upgrade_recipes(of("pydoc"), scale, upgrade) for upgrade in "ab"
+        )
+        assert new_a == new_b and old_b.model == "linear" and (old_a.layers, new_a.layers) == (1, 2)
+
+
+def test_the_steps_reach_the_recipes():
+    assert {
+        recipe.max_steps for recipe in upgrade_recipes(of("pydoc"), "smoke", "a", max_steps=2)
+    } == {2}
+    assert (
+        pretrained("f", "n", 1e-4, 8, 2, max_steps=2).max_steps
+        == small("mini", 1, 2).max_steps
+        == 2
+    )
+
+
+def test_the_papers_numbers(monkeypatch):
+    monkeypatch.setattr(
+        "compatkit.experiments.models.recipes.model_folder", lambda name: f"/{name}"
+    )
+    old, new = upgrade_recipes(of("mrpc"), "paper", "b")
+    assert (old.learning_rate, old.batch_size, old.epochs, old.max_length) == (3e-5, 16, 5, 128)
+    assert (new.learning_rate, new.batch_size, new.epochs) == (
+        5e-5,
+        32,
+        5,
+    ) and new.name == "google/electra-base-discriminator"
+
+
+def test_identities_of_kept_runs_have_not_changed():
+    """The keys and numbers that name the runs under results/; a change here orphans them."""
+    assert small("mini", 2).identity() == {
+        "model": "small",
+        "layers": 2,
+        "width": 96,
+        "vocabulary": 4000,
+        "max_length": 48,
+        "epochs": 10,
+        "learning_rate": 1e-3,
+        "batch_size": 32,
+        "weight_decay": 0.01,
+        "warmup": 0.1,
+        "precision": "float32",
+        "max_steps": -1,
+    }
+
+
+@pytest.mark.parametrize(
+    "recipe", [small("mini", 2), Recipe("linear"), tiny.IMAGE_RECIPE, small("smoke", 1, 2)]
+)
+def test_a_recipe_is_read_back_from_what_a_run_records(recipe):
+    recorded = json.loads(json.dumps(recipe.identity()))  # lists in the place of tuples
+    again = Recipe.recalled(recorded | {"weights": "of an encoder"})
+    assert again.identity() == recipe.identity() and again.words() == recipe.words()
+
+
+@pytest.mark.parametrize(
+    ("scale", "name", "steps", "wiring"),
+    [
+        ("smoke", "pydoc", -1, False),
+        ("smoke", "mrpc", -1, True),
+        ("mini", "mrpc", -1, False),
+        ("mini", "pydoc", 2, True),
+    ],
+)
+def test_what_shows_only_the_wiring(scale, name, steps, wiring):
+    assert Experiment(of(name), scale, "", steps).wiring == wiring
+
+
+def test_smoke_and_wiring_are_not_kept():
+    for change in ({"scale": "smoke"}, {"scale": "mini", "max_steps": 2}):
+        with pytest.raises(ValueError, match="keep_results"):
+            begin(parameters(keep_results=True, **change))
+    assert begin(parameters(keep_results=True, scale="mini")).scale == "mini"
+
+
+def test_an_embedded_task_has_no_paper_scale():
+    with pytest.raises(ValueError, match="valid are auto, smoke, mini"):
+        begin(parameters(scale="paper"))
+
+
+def test_missing_weights_are_named_only_if_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert not weights_at_hand([str(tmp_path)], asked_for=False)
+    with pytest.raises(FileNotFoundError, match="config.json"):
+        weights_at_hand([str(tmp_path)], asked_for=True)
+
+
+def test_mini_names_where_an_encoder_could_come_from(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("compatkit.training.models.packaged_encoder", lambda: None)
+    with pytest.raises(FileNotFoundError, match=MINI_PACKAGE):
+        upgrade_recipes(of("mrpc"), "mini", "a")
+
+
+# --- paper scale ----------------------------------------------------------------------------------
+
+
+def test_a_batch_is_the_whole_one_over_devices_and_accumulation(monkeypatch):
+    recipe = Recipe(batch_size=32)
+    assert recipe.arguments()["per_device_train_batch_size"] == 32
+    assert "gradient_accumulation_steps" not in recipe.arguments()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    split = replace(recipe, accumulation=4).arguments()
+    assert split["per_device_train_batch_size"] == 8 and split["gradient_accumulation_steps"] == 2
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert "gradient_accumulation_steps" not in replace(recipe, accumulation=4).arguments()
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(
+        ValueError, match="32 examples in 1 parts cannot be split evenly over 3 process"
+    ):
+        recipe.arguments()
+
+
+def test_accumulation_is_part_of_a_name_only_where_it_is_used():
+    assert "accumulation" not in Recipe().identity()
+    assert replace(Recipe(), accumulation=2).identity()["accumulation"] == 2
+
+
+def test_a_missing_model_of_this_upgrade_stops_auto_and_is_named(monkeypatch):
+    """With a GPU nobody is given a smaller scale's table because a download failed."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("IN_TEST", raising=False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("compatkit.experiments.models.recipes.model_folder", only("google-bert"))
+    chosen = parameters(task="mrpc", scale="auto")
+    task = of("mrpc")
+    assert begin(chosen, upgrade_models("a"), task).scale == "paper"
+    with pytest.raises(FileNotFoundError, match="electra.*`-p scale mini` trains small models"):
+        begin(chosen, upgrade_models("b"), task)
+
+
+def only(owner):
+    """Models of this owner can be had, no others."""
+
+    def folder(name):
+        if not name.startswith(owner):
+            raise FileNotFoundError(f"no whole local copy of the model {name!r}")
+        return name
+
+    return folder
+
+
+# --- texts and images -----------------------------------------------------------------------------
+
+
+def test_of_images_only_named_tasks_have_a_paper_scale(monkeypatch):
+    asked = {}
+
+    def begun(chosen, papers, task, scales=("smoke", "mini", "paper")):
+        asked[chosen.task] = papers, scales
+
+    monkeypatch.setattr(recipes, "begin", begun)
+    monkeypatch.setattr(recipes, "load_task", lambda name, folder: of(name, image=name != "mrpc"))
+    for name in ("imagenet", "cifar10", "mrpc"):
+        begin_with_images(parameters(task=name), {"imagenet": ("a/resnet",)})
+    assert asked["imagenet"] == (("a/resnet",), ("smoke", "mini", "paper"))
+    assert asked["cifar10"] == ((), ("smoke", "mini"))
+    # of texts the models of upgrade (a), and another upgrade's cannot be missing
+    assert asked["mrpc"] == (recipes.upgrade_models("a"), ("smoke", "mini", "paper"))
+
+
+def test_two_sizes_are_encoders_only_for_texts_beyond_smoke(monkeypatch):
+    monkeypatch.setattr(recipes, "upgrade_recipes", lambda *given: given)
+    monkeypatch.setattr(recipes, "architectures", lambda *given: given)
+    real, smoke = (Experiment(of("mrpc"), scale, "", 2) for scale in ("mini", "smoke"))
+    assert two_sizes(real, "mine") == (real.task, "mini", "a", "mine", 2)
+    for scratch in (two_sizes(smoke), two_sizes(real, "mine", from_scratch=True)):
+        assert scratch[2:] == (False, 2)
+    pictures = Experiment(of("imagenet", image=True), "paper", "")
+    assert two_sizes(pictures, pretrained=True) == (pictures.task, "paper", True, -1)
+
+
+def test_updates_without_pretrained_weights_train_longer():
+    for name, scale, layers, epochs in (("pydoc", "mini", 2, 10), ("mrpc", "smoke", 1, 7)):
+        old, new = update_recipes(name, scale, max_steps=2)
+        assert (old.model, old.layers, old.epochs, new.epochs) == ("small", layers, epochs, 4)
+        assert replace(new, epochs=epochs) == old and new.max_steps == 2

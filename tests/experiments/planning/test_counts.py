@@ -1,0 +1,149 @@
+"""What each table trains: shapes against published parameter counts, counts against the
+registries, and every job of the list.
+"""
+
+import pytest
+
+from compatkit.experiments.models.recipes import PAPER, PAPER_UPGRADE, ROBERTA
+from compatkit.experiments.planning import counts
+from compatkit.experiments.planning.catalogue import CATALOGUE, jobs
+from compatkit.experiments.planning.counts import (
+    COUNTED,
+    MODELS,
+    PAIRS,
+    SIZES,
+    default_seeds,
+    distinct_hours,
+    downloads_of_job,
+    hub_shape,
+    plan,
+    trainings_of_job,
+)
+from compatkit.experiments.planning.rehearsal import Step
+
+PUBLISHED = {  # parameters with a head of two classes, of ImageNet's classes, or of the vocabulary
+    "google-bert/bert-base-uncased": 109_483_778,
+    "google-bert/bert-large-uncased": 335_143_938,
+    "FacebookAI/roberta-base": 124_647_170,
+    "microsoft/resnet-18": 11_689_512,
+    "microsoft/resnet-34": 21_797_672,
+    "microsoft/resnet-50": 25_557_032,
+    "microsoft/resnet-101": 44_549_160,
+    "microsoft/resnet-152": 60_192_808,
+    "huggyllama/llama-7b": 6_738_415_616,
+    "meta-llama/Meta-Llama-3-8B": 8_030_261_248,
+    "microsoft/phi-1_5": 1_418_270_720,
+    "microsoft/phi-2": 2_779_683_840,
+}
+PAPER_JOBS = jobs([], "paper")
+
+
+def counted(name, task, seeds=0):
+    (job,) = jobs([name], "paper", [task], seeds)
+    return {one.what: one.number for one in trainings_of_job(job)}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_shapes_have_the_published_number_of_parameters(name):
+    model = Step(MODELS[name][0], 1, 8).model()
+    assert sum(one.numel() for one in model.parameters()) == PUBLISHED[name]
+
+
+def test_every_model_that_a_recipe_names_has_a_shape():
+    assert {*PAPER, *PAPER_UPGRADE.values(), ROBERTA} <= set(MODELS)
+    assert {name for pair in PAIRS.values() for name in pair} <= set(MODELS)
+
+
+@pytest.mark.parametrize("job", PAPER_JOBS, ids=str)
+def test_every_job_of_the_paper_scale_is_counted(job):
+    trainings = trainings_of_job(job)
+    assert trainings and all(one.number > 0 and one.examples >= 0 for one in trainings)
+    assert all(one.runs for one in trainings)
+    assert all(size > 0 for _, size in downloads_of_job(job))
+
+
+def test_every_notebook_of_the_list_is_counted():
+    assert {entry.notebook for entry in CATALOGUE if entry.paper_scale} == set(COUNTED)
+    assert {task for entry in CATALOGUE for task in entry.paper_scale} <= set(SIZES)
+
+
+def test_seeds_are_the_jobs_or_the_notebooks():
+    assert default_seeds("bcwi") == 10 and default_seeds("gated_fusion") == 5
+    assert default_seeds("distillation") == 3
+    assert counted("bcwi:main", "massive", 7)["old"] == 7
+    assert counted("bcwi:main", "massive")["old"] == default_seeds("bcwi")
+
+
+def test_a_search_tries_its_grid_on_three_seeds_and_the_choice_on_all():
+    found = counted("gated_fusion:1", "mrpc", 5)
+    trained = {"distilled a": 9 * 3 + 2, "gates a": 80 * 3 + 2, "kept gates a": 5}
+    assert found == {"old": 5, "new a": 9} | trained
+
+
+def test_a_grids_weights_do_not_stay():
+    (job,) = jobs(["gated_fusion:1"], "paper", ["mrpc"], 5)
+    kept = {one.what: one.number * one.kept for one in trainings_of_job(job)}
+    assert kept["gates a"] == 0 and kept["kept gates a"] == 5 and kept["new a"] == 9
+    assert next(plan([job])).to_dict()["disk_bytes"] < 25e9
+    assert counted("gated_fusion:3", "mrpc", 5)["new a"] == 24
+    assert "distilled a" not in counted("gated_fusion:4", "mrpc", 5)
+
+
+def test_ensembles_have_further_members_and_students():
+    found = counted("distillation:main", "imagenet", 1)
+    students = {"old students": 1, "new students": 1}
+    assert found == {"old": 16, "new": 16, "old in the loop": 5} | students
+    assert counted("distillation:5a", "imagenet", 1) == {"old": 4, "new": 4, "old in the loop": 3}
+    both = counted("distillation:augmentation", "imagenet", 1)
+    assert both["treated"] == both["old in the loop"] == 2
+
+
+def test_baselines_are_trained_at_all_strengths():
+    found = counted("bcwi:baselines", "massive", 3)
+    assert found["ewc"] == 36 and found["mixout"] == 27 and found["new"] == 3
+    assert counted("bcwi:soup", "massive", 2)["new"] == 32
+
+
+def test_every_pair_of_a_family_has_two_adapters():
+    found = counted("muscle:figure4", "piqa", 3)
+    assert sum(found.values()) == 3 * (2 + 4 + 2 + 4) and not any("→" in name for name in found)
+    assert sum(counted("muscle:6", "piqa", 1).values()) == 8 + 6 * 4
+
+
+def test_a_plan_names_its_numbers_and_shares_runs():
+    chosen = jobs(["bcwi:main", "bcwi:curve"], "paper", ["massive"], 2)
+    plans = list(plan(chosen))
+    assert distinct_hours(plans) == pytest.approx(plans[0].hours)
+    wanted = {
+        "job",
+        "trainings",
+        "flops",
+        "peak_memory_bytes",
+        "hours",
+        "disk_bytes",
+        "download_bytes",
+    }
+    for one in plans:
+        content = one.to_dict()
+        assert wanted <= content.keys() and content["trainings"] == 6 and content["fits"]
+        assert 499_000_000 < content["download_bytes"] < 510_000_000
+
+
+def test_images_are_stored_once_for_all_tables_of_a_task():
+    (images,), (texts,) = (
+        list(plan(jobs([name], "paper", [task])))
+        for name, task in (("distillation:3", "imagenet"), ("bcwi:main", "massive_adddata"))
+    )
+    content = images.to_dict()
+    assert 3e11 < content["stored_image_bytes"] < content["disk_bytes"]
+    assert texts.to_dict()["stored_image_bytes"] == 0
+
+
+def test_what_cannot_be_planned_is_named():
+    with pytest.raises(ValueError, match="a plan is made for the paper scale"):
+        list(plan(jobs(["bcwi:main"], "smoke")))
+    with pytest.raises(ValueError, match="makes? bcwi's tables on ag_news, banking77, massive"):
+        trainings_of_job(jobs(["bcwi:main"], "paper", ["inaturalist"])[0])
+    with pytest.raises(ValueError, match="the plan knows the notebooks"):
+        trainings_of_job(jobs(["decisions:main"], "mini")[0])
+    assert hub_shape("microsoft/phi-2").head == "language" and counts.SOUP == 16

@@ -1,0 +1,336 @@
+"""The room `papermill_engine`: the command as typed, in a terminal and in a pipe."""
+
+import importlib.metadata
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from compatkit.experiments.running import papermill_engine
+
+
+def make_project(folder, name="compatkit"):
+    (folder / "nbs").mkdir(parents=True)
+    (folder / "settings.ini").write_text(f"[DEFAULT]\nlib_name = {name}\ndescription = 100% text\n")
+    return folder
+
+
+needs_entry_point = pytest.mark.skipif(
+    not any(
+        point.value == "compatkit.experiments.running.papermill_engine:papermill_entry.engine"
+        for point in importlib.metadata.entry_points(group="papermill.engine")
+    ),
+    reason="needs the package installed: pip install -e .",
+)
+
+
+def write_notebook(path):
+    def cell(source, tags):
+        metadata = {"tags": tags} if tags else {}
+        fields = {
+            "cell_type": "code",
+            "execution_count": None,
+            "id": f"cell-{len(cells)}",
+            "outputs": [],
+        }
+        cells.append(fields | {"metadata": metadata, "source": source})
+
+    cells = []
+    cell('word = "default"', ["parameters"])
+    cell('import sys\nprint("word is", word, sys.executable)', None)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    path.write_text(
+        json.dumps(
+            {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+        )
+    )
+    return path
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A copy of the project, as far as papermill is concerned, with one notebook; runs go where
+    they go by default.
+    """
+    monkeypatch.delenv("COMPATKIT_HOME")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    root = make_project(tmp_path / "project")
+    write_notebook(root / "nbs" / "tiny.ipynb")
+    return root
+
+
+def text_of(notebook):
+    cells = json.loads(notebook.read_text())["cells"]
+    return "".join(
+        "".join(output.get("text", "")) for cell in cells for output in cell.get("outputs", [])
+    )
+
+
+def executed(root):
+    return sorted((root / "runs" / "notebooks").glob("*.ipynb")) if (root / "runs").exists() else []
+
+
+PAPERMILL = [str(Path(sys.executable).parent / "papermill")]
+AS_MODULE = [sys.executable, "-m", "papermill"]
+QUICK = ["--prepare-only", "--no-progress-bar"]  # all of papermill but the kernel
+
+
+def in_a_terminal(command, folder, stop_at=None):
+    """Run a command under a pseudo-terminal: (exit status, all that it showed).
+
+    Where `stop_at` appears, Ctrl-C is pressed, once.
+    """
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(folder)
+        os.execv(command[0], command)
+    shown = b""
+    while True:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+        if stop_at and stop_at.encode() in shown:
+            os.write(terminal, b"\x03")
+            stop_at = None
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), shown.decode(errors="replace")
+
+
+LOUD = """
+import os, time
+print("the plan of", word, os.environ["OMP_WAIT_POLICY"], flush=True)
+if word == "wrong":
+    raise ValueError("no such word; choose default")
+if word == "slow":
+    time.sleep(60)
+"""
+
+
+def loud(project):
+    """The notebook with one cell more before its parameters, and one after, which speaks."""
+    path = project / "nbs" / "tiny.ipynb"
+    notebook = json.loads(path.read_text())
+    first = notebook["cells"][0] | {"id": "first", "source": "print('shown here')", "metadata": {}}
+    last = notebook["cells"][1] | {"id": "loud", "source": LOUD, "metadata": {"tags": ["result"]}}
+    notebook["cells"] = [first, *notebook["cells"], last]
+    path.write_text(json.dumps(notebook))
+
+
+@needs_entry_point
+def test_the_users_command_in_a_terminal(project, tmp_path, monkeypatch):
+    # a kernel of the same name, installed long ago for another Python, stands first in the path
+    kernel = tmp_path / "jupyter" / "kernels" / "python3"
+    kernel.mkdir(parents=True)
+    (kernel / "kernel.json").write_text(
+        json.dumps(
+            {
+                "argv": ["/nowhere/python", "-f", "{connection_file}"],
+                "display_name": "old",
+                "language": "python",
+            }
+        )
+    )
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    loud(project)
+    source = (project / "nbs" / "tiny.ipynb").read_bytes()
+    status, shown = in_a_terminal([*PAPERMILL, "nbs/tiny.ipynb", "-p", "word", "mrpc"], project)
+    assert status == 0, shown
+    (output,) = executed(project)
+    assert re.fullmatch(r"tiny-word-mrpc-\d{8}T\d{6}Z-\d+\.ipynb", output.name)
+    assert f"word is mrpc {sys.executable}" in text_of(output)
+    assert "the executed notebook goes to" in shown
+    page = output.with_suffix(".html")  # for those without Jupyter
+    assert "word is mrpc" in page.read_text() and page.name in shown
+    assert (project / "nbs" / "tiny.ipynb").read_bytes() == source
+    # while it runs: what it says, and nothing of papermill's bar or the kernel's warnings
+    assert "stop at any time, the same command goes on" in shown
+    assert "the plan of mrpc PASSIVE" in shown, "threads that wait sleep"
+    assert "shown here" not in shown, "a demonstration before the parameters"
+    assert "%|" not in shown and "encryption" not in shown
+    assert not output.with_suffix(".log").exists(), "the kernel had nothing to complain about"
+
+
+@needs_entry_point
+def test_a_stop_is_one_line(project):
+    loud(project)
+    command = [*PAPERMILL, "nbs/tiny.ipynb", "-p", "word", "slow"]
+    status, shown = in_a_terminal(command, project, stop_at="the plan of slow")
+    assert status == 1 and "Traceback" not in shown and "Error" not in shown, shown
+    after = shown.partition("the plan of slow PASSIVE")[2].replace("^C", "")
+    (stopped,) = (line for line in after.splitlines() if line.strip())
+    assert stopped.startswith("compatkit: stopped; finished models are kept in ")
+    assert stopped.endswith("go on with the same command")
+
+
+@needs_entry_point
+def test_a_failed_run_ends_with_its_sentence(project):
+    loud(project)
+    command = [*PAPERMILL, "nbs/tiny.ipynb", "-p", "word", "wrong"]
+    done = subprocess.run(command, cwd=project, input="", capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.endswith("\nerror: ValueError: no such word; choose default\n")
+
+
+def test_debug_leaves_errors_as_papermill_shows_them(monkeypatch):
+    import papermill.engines  # noqa: F401  which asks for the engine itself when it is imported
+
+    shown = sys.excepthook
+    monkeypatch.setattr(sys, "excepthook", shown)
+    monkeypatch.setattr(sys, "argv", ["/bin/papermill", "absent.ipynb", "--debug"])
+    papermill_engine.papermill_entry.engine
+    assert sys.excepthook is shown and sys.argv == ["/bin/papermill", "absent.ipynb"]
+
+
+def test_other_errors_are_shown_as_ever(capsys):
+    shown = []
+    show = papermill_engine.brief_errors(lambda *error: shown.append(error))
+    show(ValueError, ValueError("x"), None)
+    assert len(shown) == 1 and capsys.readouterr().err == ""
+
+
+@needs_entry_point
+@pytest.mark.parametrize("program", [PAPERMILL, AS_MODULE], ids=["script", "module"])
+def test_the_users_command_with_a_pipe_as_input(project, program):
+    source = (project / "nbs" / "tiny.ipynb").read_bytes()
+    done = subprocess.run(
+        [*program, "tiny.ipynb", *QUICK], cwd=project / "nbs", input=b"", capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert len(executed(project)) == 1 and done.stdout == b""
+    assert (project / "nbs" / "tiny.ipynb").read_bytes() == source
+
+
+def test_runs_and_notebooks_follow_the_variable(project, tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path / "disk"))
+    output, *_ = papermill_engine.papermill_completion([str(project / "nbs" / "tiny.ipynb")])
+    assert Path(output).parent == tmp_path / "disk" / "notebooks"
+
+
+def test_a_notebook_outside_the_project_is_left_to_papermill(tmp_path):
+    assert papermill_engine.papermill_completion([str(write_notebook(tmp_path / "a.ipynb"))]) == []
+
+
+def test_a_name_that_is_no_parameter_ends_with_a_sentence(project):
+    notebook = nbformat.read(project / "nbs" / "tiny.ipynb", as_version=4)
+    notebook.metadata["papermill"] = {"parameters": {"word": "x"}}
+    papermill_engine._check_names(notebook)
+    notebook.metadata["papermill"]["parameters"]["wrod"] = "x"
+    told = "error: unknown parameter 'wrod' .did you mean 'word'.*; valid names are word"
+    with pytest.raises(SystemExit, match=told):
+        papermill_engine._check_names(notebook)
+
+
+def test_the_executed_notebook_begins_with_links_and_has_its_page(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COMPATKIT_RESULTS", str(tmp_path / "kept" / "results"))
+    cell, markdown = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
+    said = nbformat.v4.new_output("stream", name="stdout", text="all is well")
+    result = cell("x", outputs=[said], metadata={"tags": ["result"]})
+    notebook = nbformat.v4.new_notebook(cells=[markdown("# tiny"), markdown("## Found"), result])
+    notebook.cells[0].source += "\n![flips](../results/a/b.svg)"
+    output = tmp_path / "tiny.ipynb"
+    papermill_engine._finish(notebook, output)
+    assert notebook.cells[0].source == "**tiny.** Go to: [Found](#Found)."
+    assert notebook.cells[0].metadata["papermill"]["status"] == "completed"
+    assert "all is well" in output.with_suffix(".html").read_text()
+    assert "to read in a browser" in capsys.readouterr().err
+    assert notebook.cells[1].source.endswith("![flips](kept/results/a/b.svg)")
+    said.output_type = "error"
+    papermill_engine._finish(notebook, tmp_path / "failed.ipynb")
+    assert len(notebook.cells) == 4 and not (tmp_path / "failed.html").exists()
+
+
+@needs_entry_point
+def test_the_engine_of_our_name_is_known_to_papermill():
+    from papermill.engines import NBClientEngine, papermill_engines
+
+    assert issubclass(papermill_engines.get_engine("compatkit"), NBClientEngine)
+
+
+@pytest.mark.parametrize(
+    "arguments, slug",
+    [
+        (["NB"], "tiny"),
+        (["-p", "task", "mrpc", "NB"], "tiny-task-mrpc"),
+        (["NB", "-ptask", "mrpc", "-r", "data_dir", "/a b/c"], "tiny-task-mrpc-data_dir-a-b-c"),
+        (["--log-output", "NB", "--cwd=nbs", "-k", "python3"], "tiny"),
+        (["--", "NB"], "tiny"),
+        (["-p", "x", "out.ipynb", "-y", "a: 1", "NB"], "tiny-x-out.ipynb"),
+    ],
+)
+def test_calls_that_get_an_output_path(project, arguments, slug):
+    notebook = str(project / "nbs" / "tiny.ipynb")
+    output, *rest = papermill_engine.papermill_completion(
+        [notebook if part == "NB" else part for part in arguments]
+    )
+    assert Path(output).parent == project / "runs" / "notebooks"
+    assert re.fullmatch(re.escape(slug) + r"-\d{8}T\d{6}Z-\d+\.ipynb", Path(output).name)
+    ours = ["--engine", "compatkit", "--no-progress-bar"]
+    assert rest == ([] if "-k" in arguments else ours)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-"],
+        ["NB", "out.ipynb"],
+        ["NB", "-"],
+        ["NB", "--help"],
+        ["-h", "NB"],
+        ["--version", "NB"],
+        ["--help-notebook", "NB"],
+        ["NB", "--unknown-option", "x"],
+        ["NB", "-p", "task"],
+        ["-p", "task", "NB"],
+        ["absent.ipynb"],
+        ["s3://bucket/tiny.ipynb"],
+        ["x" * 5000 + ".ipynb"],
+    ],
+)
+def test_calls_that_are_left_alone(project, arguments):
+    notebook = str(project / "nbs" / "tiny.ipynb")
+    assert (
+        papermill_engine.papermill_completion(
+            [notebook if part == "NB" else part for part in arguments]
+        )
+        == []
+    )
+
+
+def test_our_list_of_papermills_options_is_papermills():
+    import click
+    from papermill.cli import papermill
+
+    theirs = {}
+    for option in papermill.params:
+        if isinstance(option, click.Option):
+            for name in [*option.opts, *option.secondary_opts]:
+                theirs[name] = 0 if option.is_flag else option.nargs
+    context = papermill_engine._papermill_arguments([])
+    assert context is not None
+    for name, count in theirs.items():
+        given = papermill_engine._papermill_arguments([name, *["value"] * count, "NB"])
+        assert given is not None and given["paths"] == ("NB",), name
+
+
+def test_other_programs_are_not_touched(project, monkeypatch):
+    call = ["python", str(project / "nbs" / "tiny.ipynb")]
+    monkeypatch.setattr(sys, "argv", list(call))
+    papermill_engine.papermill_entry.engine
+    assert sys.argv == call
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(sys, "argv", ["/bin/papermill", call[1]])
+    papermill_engine.papermill_entry.engine
+    assert len(sys.argv) == 6
+    papermill_engine.papermill_entry.engine  # a second time changes nothing
+    assert len(sys.argv) == 6

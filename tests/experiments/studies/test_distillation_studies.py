@@ -1,0 +1,241 @@
+"""Studies of distillation: the update behind each table, who teaches whom, what stands below."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tiny
+
+from compatkit.distillation import FocalDistillation, LogitDifferenceInhibition
+from compatkit.experiments.models.recipes import Experiment
+from compatkit.experiments.studies import distillation_studies as room
+from compatkit.experiments.studies.distillation_studies import (
+    DistillationStudy,
+    begin_distillation,
+    update_of,
+)
+from compatkit.experiments.studies.sides import Compared, Update
+from compatkit.experiments.studies.study import Study
+from compatkit.training.data_updates import more_classes
+
+
+def parameters(**changes):
+    """Checked parameters."""
+    usual = {
+        "task": "digits", "scale": "smoke", "seeds": 2, "table": "main", "ensemble": 0,
+        "settings": 0, "data_dir": "", "encoder": "", "max_steps": -1, "from_results": False,
+        "keep_results": False, "old_logits": "auto",
+    }  # fmt: skip
+    return SimpleNamespace(**(usual | changes))
+
+
+# --- the update behind a table --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("task", "table", "kind"), [("digits", "mrpc", "images"), ("pydoc", "augmentation", "texts")]
+)
+def test_a_table_of_the_other_kind_of_task_is_refused(task, table, kind):
+    with pytest.raises(ValueError, match=f"'{table}' is not for {kind}; with the task '{task}'"):
+        begin_distillation(parameters(task=task, table=table))
+
+
+@pytest.fixture
+def updates(monkeypatch):
+    """table → the update, of digits."""
+    monkeypatch.setattr(room, "common_start", lambda task, recipe: replace(recipe, name="body"))
+
+    def of(table, **changes):
+        return update_of(begin_distillation(parameters(table=table, **changes)))
+
+    return of
+
+
+def test_an_update_changes_what_its_table_says(updates):
+    same, larger, samples, classes = (updates(table) for table in ("main", "4", "5a", "5b"))
+    assert same.old_recipe == same.new_recipe == larger.old_recipe and same.data is None
+    assert larger.new_recipe.widths > larger.old_recipe.widths and larger.data is None
+    for grown in (samples, classes):
+        assert grown.old_recipe == grown.new_recipe == same.old_recipe
+    assert samples.old_classes is None and len(samples.data.old.train) < 310
+    assert len(classes.old_classes) == 5
+
+
+def test_the_second_part_of_table_2_shares_a_start(updates):
+    shared = updates("2b")
+    assert shared.old_recipe.name == shared.new_recipe.name == "body"
+    assert updates("2a").old_recipe.name == ""
+
+
+def test_texts_fine_tune_but_for_table_2a(monkeypatch):
+    asked = []
+
+    def sizes(experiment, encoder, from_scratch, pretrained):
+        asked.append((encoder, from_scratch, pretrained))
+        return "small", "large"
+
+    monkeypatch.setattr(room, "two_sizes", sizes)
+    for table in ("main", "2a", "mrpc"):
+        chosen = parameters(task="mrpc", table=table, encoder="mine")
+        update = update_of(Study("d", chosen, Experiment(tiny.task(), "mini", "asked for")))
+        assert update.new_recipe == ("large" if table == "mrpc" else "small")
+    assert asked == [("mine", False, False), ("mine", True, False), ("mine", False, False)]
+
+
+# --- its runs -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """table, changes → a study of the tiny task."""
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path))
+
+    def of(table, task=None, recipe=tiny.RECIPE, data=None, **changes):
+        chosen = parameters(task="tiny", table=table, **changes)
+        experiment = Experiment(task or tiny.task(), "smoke", "asked for")
+        study = Study("distillation", chosen, experiment)
+        return DistillationStudy(study, Update(recipe, recipe, data))
+
+    return of
+
+
+def seeds_of(runs):
+    return [run.configuration["seed"] for run in runs]
+
+
+def test_ensembles_have_further_members_and_others_need_none(begun):
+    models = begun("main")
+    models.train()
+    assert (models.size, models.members, len(models.ensembles)) == (2, 3, 2)
+    assert (seeds_of(models.olds), seeds_of(models.news)) == ([0, 1, 2], [1000, 1001, 1002])
+    assert [len(average.runs) for side in models.ensembles for average in side] == [2] * 4
+    assert len(models.pair.olds) == len(models.pair.paired) == 2 and len(models.pair.news) == 3
+    assert (begun("3").members, begun("main", ensemble=4).size) == (2, 4)
+    with models.study.running(models.labels):
+        taught = models.teach([LogitDifferenceInhibition(1.0)])
+    assert (seeds_of(taught.olds), seeds_of(taught.search.runs)) == ([500, 501], [1500, 1501])
+    names = [each.method for each in models.stand_ins(taught)]
+    assert names == [
+        "ensemble of 2, new side only",
+        "ELODI, new side only",
+        "most central of 2",
+    ]
+
+
+def test_a_treatment_is_taught_by_the_old_model_of_its_seed(begun):
+    models = begun("3")
+    models.train()
+    runs = models.treat_all(FocalDistillation())
+    assert seeds_of(runs) == [1000, 1001]
+    assert [run.configuration["parents"] for run in runs] == [[run.id] for run in models.olds]
+    found = models.search([FocalDistillation(), FocalDistillation(weight=0.1)])
+    assert len(found.tried) == 2 and len(found.runs) == 2 and runs[0].id == found.tried[0][3][0].id
+
+
+def test_the_plan_counts_what_is_trained(begun, capsys):
+    grid = [FocalDistillation()]
+    begun("main").plan({"FD-LM": grid * 2}, {"ELODI": grid}, fixed=2)
+    told = capsys.readouterr().out.splitlines()[1]
+    assert told == (
+        "table main: 3 old, 3 new, 8 treated, 2 old students of ensembles, "
+        "2 new students of ensembles"
+    )
+
+
+def test_mrpc_finds_the_runs_of_gated_fusion(begun):
+    models = begun("mrpc", seeds=1)
+    models.train()
+    assert models.news[0].configuration["keep_epochs"] == [tiny.RECIPE.epochs - 1]
+    assert models.news[0].configuration["splits"] == ["selection", "test"]
+
+
+def test_a_treatment_unfolds_epoch_by_epoch(begun):
+    models = begun("figure5")
+    models.train()
+    error, relative = models.unfold(FocalDistillation())
+    assert error.shape == relative.shape == (tiny.RECIPE.epochs, 2)
+    last = [run.results["accuracy"]["test"] for run in models.treat_all(FocalDistillation())]
+    np.testing.assert_allclose(error[-1], 1 - np.array(last))
+
+
+def test_recomputed_logits_come_from_the_kept_old_weights(begun):
+    models = begun("augmentation", tiny.image_task(), replace(tiny.IMAGE_RECIPE, mirrored=True))
+    models.train()
+    assert models.olds[0].configuration["keep_epochs"] == [tiny.IMAGE_RECIPE.epochs]
+    plain, asked = models.treat_all(FocalDistillation()), models.recompute_all(FocalDistillation())
+    assert seeds_of(asked) == [1000, 1001] and {run.id for run in plain}.isdisjoint(
+        run.id for run in asked
+    )
+    assert "shifted and mirrored in training" in models.notes()[-1]
+    assert models.notes()[-1].endswith("unless they are recomputed")
+
+
+def test_old_logits_are_those_of_the_image_that_the_new_model_sees(begun):
+    changed = replace(tiny.IMAGE_RECIPE, mirrored=True)
+    models = begun("3", tiny.image_task(), changed, seeds=1)
+    models.train()
+    (run,) = models.treat_all(FocalDistillation())
+    assert run.configuration["treatment"]["old_run"] == models.olds[0].id
+    assert models.notes()[-1].endswith("of the changed image, computed at each step")
+    kept = begun("3", tiny.image_task(), changed, seeds=1, old_logits="kept")
+    kept.train()
+    assert (
+        kept.treat_all(FocalDistillation())[0].configuration["treatment"]
+        != (run.configuration["treatment"])
+    )
+    assert not begun("3", tiny.image_task()).recomputes, "images that nothing changes"
+    assert not begun("3").recomputes, "texts"
+
+
+def test_old_logits_of_changed_images_need_the_old_weights(begun):
+    models = begun("3", tiny.image_task(), replace(tiny.IMAGE_RECIPE, mirrored=True), seeds=1)
+    models.train()
+    (models.olds[0].folder / f"epoch-{tiny.IMAGE_RECIPE.epochs}.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="old_logits kept"):
+        models.treat_all(FocalDistillation())
+
+
+# --- what is told ---------------------------------------------------------------------------------
+
+
+def test_notes_say_which_examples_count(begun, capsys):
+    models = begun("5b", data=more_classes(tiny.task()), seeds=1)
+    models.train()
+    known = len(models.pair.olds[0].predictions("test"))
+    note = f"measured on the {known:,} test examples whose class it knows, and accuracy once more"
+    assert any(note in line for line in models.notes())
+    assert any("ensembles" in line for line in models.notes())
+    assert set(models.labels) >= {"train", "test", "new_train", "new_test"}
+    models.check([])
+    assert "training examples right" not in capsys.readouterr().out, "it knows some classes only"
+
+
+def test_the_old_models_training_accuracy_is_told(begun, capsys):
+    models = begun("3")
+    models.train()
+    models.check([])
+    right = models.olds[0].predictions("train").prediction == models.study.task.train["label"]
+    assert f"has {right.mean():.1%} of the training examples right" in capsys.readouterr().out
+
+
+def test_shares_of_the_way_to_the_ensemble(begun):
+    models = begun("main")
+    nfr = {"new model": 0.10, "FD-LM": 0.08, "ensemble of 2": 0.05}
+    rows = [SimpleNamespace(method=name, nfr=(value, 0.0)) for name, value in nfr.items()]
+    compared = [Compared(name, [], [], models=1 + name.startswith("ensemble")) for name in nfr]
+    (line,) = models.shares(compared, rows)
+    assert line.startswith("FD-LM ") and line.endswith(
+        "NFR 8.00%, 40% of the way to the ensemble of 2"
+    )
+    rows[2].nfr = (0.11, 0.0)
+    assert "–" in models.shares(compared, rows)[0], "an ensemble that flips more is no goal"
+
+
+def test_figures_are_those_of_the_tables_paper(begun, monkeypatch):
+    asked = []
+    for table in ("main", "4", "mrpc"):
+        models = begun(table)
+        monkeypatch.setattr(models.study, "figures", lambda *given, **more: asked.append(given))
+        models.figures()
+    assert asked == [("pct", "2a"), ("pct", "4"), ("bcwi", "architecture")]

@@ -1,0 +1,132 @@
+"""The tables of embeddings at smoke: one study for all, its choice, rows, pictures and verdicts."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from compatkit.experiments.models.embedding_trainings import EncoderSetting
+from compatkit.experiments.models.upgrades import answers
+from compatkit.experiments.studies import embedding_studies as room
+from compatkit.experiments.studies.embedding_studies import (
+    COMPATIBLE,
+    REGRESSION,
+    SHARES,
+    EmbeddingStudy,
+    backfilling,
+    backfilling_picture,
+    checked,
+    dial_lines,
+    four_searches,
+    four_searches_picture,
+    judged,
+    method_rows,
+    search_row,
+)
+from compatkit.retrieval import recall_at_1
+
+ALONE = EncoderSetting()
+
+
+def begun(**changes):
+    """A study with these parameters."""
+    given = {"task": "pydoc", "scale": "smoke", "seeds": 1, "table": "main", "max_steps": 2}
+    given |= {"data_dir": "", "encoder": "", "settings": 0, "from_results": False}
+    return EmbeddingStudy.begin(SimpleNamespace(**given | {"keep_results": False} | changes))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A study of two steps a training: wiring only."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("COMPATKIT_HOME", str(tmp_path_factory.mktemp("runs")))
+    yield begun(seeds=2)
+    patch.undo()
+
+
+def test_rows_pictures_and_verdicts(study, capsys):
+    study.plan()
+    assert "2 old encoders, 6 new encoders" in capsys.readouterr().out
+    rows = [
+        search_row(study, "old model", study.old_in_old()),
+        search_row(study, "new model", study.in_own()),
+        search_row(study, "new model, old index", study.in_old()),
+    ]
+    assert rows[0].nfr[0] == 0 and rows[0].difference is None and rows[2].difference is not None
+    assert rows[0].setting.startswith("mAP") and "update gain" in rows[2].setting
+    made, chosen = method_rows(study, COMPATIBLE)
+    assert [row.method for row in made][:2] == [COMPATIBLE, f"own index, {COMPATIBLE}"]
+    table = study.table([*rows, *made])
+    assert table.title.endswith("wiring only") and "recall at 1" in " ".join(table.notes)
+    assert "both encoders competent" in checked(study, [*rows, *made])
+    fields = four_searches(study, {"trained alone": ALONE})
+    assert fields["trained alone"].shape == (2, 2)
+    means = [
+        np.mean([recall_at_1(one) for one in answers(runs)])
+        for runs in (study.old_in_old(), study.in_own())
+    ]
+    assert fields["trained alone"][0, 0] == means[0] and fields["trained alone"][1, 1] == means[1]
+    on_the_way = backfilling(study, {"trained alone": ALONE})["trained alone"]
+    assert on_the_way.shape == (2, len(SHARES))
+    assert on_the_way[:, -1].mean() == pytest.approx(means[1], abs=0.03)
+    assert four_searches_picture(fields).axes and backfilling_picture({"a": on_the_way}, 0.5).axes
+    verdicts = judged(study, chosen[COMPATIBLE])
+    assert {one.word for one in verdicts.values()} == {"undecided"}  # two seeds decide nothing
+    assert len(dial_lines(study, REGRESSION)) == 1
+    assert {len(one) for one in (study.study.runs[row].splits for row in made[0].records)} == {2}
+
+
+def fake(recalls, nfrs):
+    """A study whose settings give these recalls and flips on selection."""
+    study = EmbeddingStudy.__new__(EmbeddingStudy)
+    study.settings = lambda: {"m": [EncoderSetting("compatible", w) for w in recalls]}
+    return study, recalls, nfrs
+
+
+@pytest.mark.parametrize(
+    ("allowed", "taken", "on_par"), [(0.0, 0.1, True), (0.01, 1.0, True), (0.5, 10.0, True)]
+)
+def test_the_setting_with_the_fewest_flips_among_those_that_keep_recall(
+    monkeypatch, allowed, taken, on_par
+):
+    recalls, nfrs = {0.1: 0.8, 1.0: 0.795, 10.0: 0.6}, {0.1: 0.2, 1.0: 0.1, 10.0: 0.05}
+    study, *_ = fake(recalls, nfrs)
+    study.old_in_old = lambda: "old"
+    study.in_own = lambda setting=ALONE: ("own", recalls.get(setting.weight, 0.8))
+    study.in_old = lambda setting=ALONE, mapping="": ("old", nfrs.get(setting.weight))
+    monkeypatch.setattr(room, "answers", lambda runs, split: [runs])
+    monkeypatch.setattr(room, "recall_at_1", lambda one: one[1])
+    row = lambda method, olds, given: SimpleNamespace(nfr=(given[0][1],))  # noqa: E731
+    monkeypatch.setattr(room, "measure", row)
+    chosen = study.best("m", allowed)
+    assert (chosen.setting.weight, chosen.on_par) == (taken, on_par)
+    assert len(chosen.tried) == 3
+
+
+def test_where_nothing_qualifies_the_row_says_so(monkeypatch):
+    study, *_ = fake({0.1: 0.7, 1.0: 0.6}, {0.1: 0.2, 1.0: 0.1})
+    study.old_in_old = lambda: "old"
+    study.in_own = lambda setting=ALONE: ("own", {0.1: 0.7, 1.0: 0.6}.get(setting.weight, 0.8))
+    study.in_old = lambda setting=ALONE, mapping="": ("old", 0.1)
+    monkeypatch.setattr(room, "answers", lambda runs, split: [runs])
+    monkeypatch.setattr(room, "recall_at_1", lambda one: one[1])
+    row = lambda method, olds, given: SimpleNamespace(nfr=(given[0][1],))  # noqa: E731
+    monkeypatch.setattr(room, "measure", row)
+    chosen = study.best("m")
+    assert chosen.setting.weight == 0.1 and chosen.words() == "λ 0.1; none was on a par"
+
+
+@pytest.mark.parametrize("table", ["classes", "width"])
+def test_other_tables_have_other_updates(tmp_path, monkeypatch, table):
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path))
+    study = begun(table=table)
+    if table == "classes":
+        assert study.update.old_classes and len(study.settings()[COMPATIBLE]) == 2
+    else:
+        assert study.recipes[0].width == 32 < study.recipes[1].width
+        assert len(study.search(study.new(0), study.old(0)).predictions("test")) > 0
+
+
+def test_smoke_results_are_not_kept():
+    with pytest.raises(ValueError, match="keep_results"):
+        begun(keep_results=True)

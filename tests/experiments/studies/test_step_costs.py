@@ -1,0 +1,75 @@
+"""What a step costs: memory counted once, after the optimizer has its state; time as a median."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from compatkit.experiments.judging.kept_answers import Shelf
+from compatkit.experiments.judging.verification import verify_table
+from compatkit.experiments.reporting.result_tables import ResultTable, keep_table
+from compatkit.experiments.running.runs import run_id
+from compatkit.experiments.running.store import extend_study
+from compatkit.experiments.studies.step_costs import PLAIN, cost_rows, held_bytes, step_cost
+from compatkit.training.loop import Treatment
+
+
+def test_shared_memory_counts_once():
+    before = held_bytes()
+    block = torch.zeros(1000, dtype=torch.float64)
+    view = block.view(10, 100)[2:]
+    assert held_bytes() - before == 8000 and len(view) == 8
+
+
+def test_what_a_treatment_holds_is_counted_and_freed():
+    class Heavy(Treatment):
+        """Holds a million numbers."""
+
+        def __init__(self):
+            self.block = torch.zeros(1_000_000)
+
+    def train(treatment):
+        for _ in range(6):
+            treatment.after_step(None, 0.1)
+
+    assert step_cost(Heavy, train).bytes == 4_000_000
+    assert step_cost(Treatment, train).bytes == 0 and step_cost(Treatment, train).seconds >= 0
+
+
+def test_too_few_steps_have_no_median():
+    with pytest.raises(ValueError, match="2 steps show no median"):
+        step_cost(Treatment, lambda treatment: [treatment.after_step(None, 0.1) for _ in range(2)])
+
+
+MEASURED = {
+    "weights": 2**20,
+    "methods": {
+        PLAIN: {"seconds": 0.2, "bytes": 100},
+        "EWC": {"seconds": 0.3, "bytes": 100 + 3 * 2**20},
+        "prior weight decay": {"seconds": 0.2, "bytes": 50},
+        "Mixout": {"seconds": 0.2, "bytes": 0},
+    },
+}
+
+
+def test_the_words_follow_from_what_was_measured():
+    told = {row.method: row.setting for row in cost_rows(MEASURED)}
+    assert told[PLAIN] == "plain training; the weights are 1.0 MiB"
+    assert told["EWC"].startswith("memory +3.0 MiB, a step takes 1.50 of plain training's;")
+    assert told["Mixout"].startswith("memory +0.0 MiB, a step takes 1.00")
+    assert list(told)[-2:] == ["BCWI", "probability ensemble"]
+
+
+def test_a_kept_table_of_costs_is_held_to_its_record(tmp_path):
+    configuration = {"kind": "step_cost", "parents": [], "strengths": {"EWC": 1.0}}
+    record = {"id": run_id(configuration), "configuration": configuration, "results": MEASURED}
+    extend_study(tmp_path / "bcwi-x", [record | {"predictions": {}}], [])
+    rows = cost_rows(MEASURED, (record["id"],))
+    for change, word in ((lambda text: text, "same"), (str.upper, "differs")):
+        changed = replace(rows[0], setting=change(rows[0].setting))
+        keep_table(ResultTable("costs", (changed, *rows[1:])), "bcwi-x-mini-cost", results=tmp_path)
+        assert verify_table(Shelf(tmp_path).table("bcwi-x-mini-cost")).word == word
+    keep_table(
+        ResultTable("costs", tuple(cost_rows(MEASURED))), "bcwi-x-mini-cost", results=tmp_path
+    )
+    assert verify_table(Shelf(tmp_path).table("bcwi-x-mini-cost")).word == "not checked"
