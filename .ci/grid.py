@@ -118,20 +118,12 @@ def make_hub(folder):
     subprocess.run(made, cwd=ROOT, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
 
 
-def run(entry, folder):
-    """One notebook through papermill: (passed, one line)."""
+def command_of(entry, folder):
+    """What papermill is told for an entry: (arguments, environment)."""
     _, notebook, parameters = entry
     options = [part for name, value in parameters.items() for part in ("-p", name, str(value))]
     target = Path(folder) / ("-".join([notebook, *map(str, parameters.values())]) + ".ipynb")
-    command = [
-        sys.executable,
-        "-m",
-        "papermill",
-        f"nbs/{notebook}.ipynb",
-        str(target),
-        "--engine",
-        "compatkit",
-    ]
+    engine = ["--engine", "compatkit", "--no-progress-bar"]
     hub = Path(folder) / "hub"
     offline = (
         {"HF_HOME": str(hub), "HF_HUB_OFFLINE": "1", "COMPATKIT_DATA": str(hub / "folders")}
@@ -143,22 +135,34 @@ def run(entry, folder):
         for name, value in os.environ.items()
         if name not in ("COMPATKIT_DATA", "IN_TEST")
     }
+    arguments = [f"nbs/{notebook}.ipynb", str(target), *engine, *options]
+    return arguments, kept | offline | {"OMP_NUM_THREADS": "1"}
+
+
+def line_of(entry, passed, begun):
+    """The line of an entry that ran."""
+    _, notebook, parameters = entry
+    told = " ".join(f"-p {name} {value}" for name, value in parameters.items())
+    outcome = "ok    " if passed else "FAILED"
+    return f"{outcome} {time.monotonic() - begun:4.0f} s  {notebook} {told}"
+
+
+def run(entry, folder):
+    """One notebook through papermill: (passed, one line)."""
     begun = time.monotonic()
+    arguments, environment = command_of(entry, folder)
     done = subprocess.run(
-        [*command, "--no-progress-bar", *options],
+        [sys.executable, "-m", "papermill", *arguments],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env=kept | offline | {"OMP_NUM_THREADS": "1"},
+        env=environment,
     )
     passed = done.returncode == 0
     if not passed:
         print(done.stdout[-2000:], done.stderr[-6000:], sep="\n", flush=True)
-    line = (
-        f"{'ok    ' if passed else 'FAILED'} {time.monotonic() - begun:4.0f} s  {notebook} "
-        f"{' '.join(options)}"
-    )
+    line = line_of(entry, passed, begun)
     print(line, flush=True)
     return passed, line
 

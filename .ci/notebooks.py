@@ -14,8 +14,10 @@ import tempfile
 import time
 from multiprocessing import get_context
 from multiprocessing.connection import wait
+from pathlib import Path
 
 import grid
+import kernels
 from environment import ROOT, use_the_environment
 
 SLOWEST = 12  # notebooks whose seconds are shown
@@ -23,16 +25,36 @@ LONGEST_FIRST = ("muscle", "gated_fusion", "bcwi", "distillation")  # of those w
 
 
 def load_packages():
-    """What most notebooks import; the collector of garbage then leaves it alone."""
+    """What most notebooks import. Nothing is computed that starts threads: they do not survive the
+    branching.
+    """
     import datasets  # noqa: F401
+    import ipykernel.ipkernel  # noqa: F401
+    import ipykernel.kernelapp  # noqa: F401
     import matplotlib.pyplot  # noqa: F401
+    import matplotlib_inline.backend_inline  # noqa: F401
+    import nbdev.test  # noqa: F401
+    import papermill.cli  # noqa: F401
     import peft  # noqa: F401
-    import transformers  # noqa: F401
+    import polars.io  # noqa: F401
+    import scipy.stats  # noqa: F401
+    import sklearn.datasets  # noqa: F401
+    import transformers.models.bert.modeling_bert  # noqa: F401
+    import transformers.models.llama.modeling_llama  # noqa: F401
 
+    import compatkit.compare.verdict  # noqa: F401
+    import compatkit.experiments.studies.language_study  # noqa: F401
+    import compatkit.experiments.studies.study  # noqa: F401
     import compatkit.training.loop  # noqa: F401
 
-    gc.collect()
-    gc.freeze()
+
+def load_data():
+    """The embedded data, which is made once a process and the same in all notebooks."""
+    from compatkit.language.tasks import load_questions
+    from compatkit.training.tasks import load_task
+
+    for made in (load_task("pydoc"), load_task("digits"), load_questions("arithmetic")):
+        made.fingerprint  # noqa: B018  # it is kept
 
 
 def quick_entries():
@@ -51,9 +73,22 @@ def tested(name):
     return passed, f"{'ok    ' if passed else 'FAILED'} {time.monotonic() - begun:4.0f} s  {name}"
 
 
+def made(entry, folder):
+    """An entry of the grid through papermill: (passed, one line)."""
+    begun = time.monotonic()
+    said = Path(folder) / f"{entry[1]}-{os.getpid()}.txt"
+    passed = kernels.papermill(*grid.command_of(entry, folder), said)
+    return passed, grid.line_of(entry, passed, begun) + ("" if passed else f"\n{tail(said)}")
+
+
+def tail(said):
+    """The last of what a notebook's papermill said."""
+    return said.read_text(encoding="utf-8", errors="replace")[-8000:]
+
+
 def report(task, folder, into):
     """The outcome of an entry of the grid or of a notebook's name, into a pipe."""
-    into.send(tested(task) if isinstance(task, str) else grid.run(task, folder))
+    into.send(tested(task) if isinstance(task, str) else made(task, folder))
 
 
 def begin(task, folder):
@@ -100,6 +135,9 @@ def main(asked):
     names = [name for name in asked or house if name not in {entry[1] for entry in entries}]
     names.sort(key=lambda name: -(ROOT / "nbs" / f"{name}.ipynb").stat().st_size)
     load_packages()
+    load_data()
+    gc.collect()
+    gc.freeze()  # the collector of garbage leaves alone what all share
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("COMPATKIT_HOME", f"{folder}/runs")
         outcomes = run_all([*entries, *names], folder)

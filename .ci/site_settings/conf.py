@@ -6,7 +6,7 @@ import configparser
 import posixpath
 import re
 import sys
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from inspect import isclass, isroutine
 from io import BytesIO
@@ -20,6 +20,7 @@ from fontTools import subset, ttLib
 from furo.navigation import get_navigation_tree
 from math_core import LatexError, LatexToMathML
 from sphinx.environment.adapters.toctree import global_toctree_for_doc
+from sphinx.search.en import SearchEnglish
 from sphinx.util import logging
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +54,7 @@ html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+SearchEnglish.stem = cache(SearchEnglish.stem)  # Sphinx remembers a word's stem for one page only
 html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_show_sphinx = False
 html_math_renderer = "mathml"

@@ -99,8 +99,8 @@ def missing_for(
 # %% ../../../nbs/experiments/models/language_recipes.ipynb #bf54ff0b
 VERSIONS = {  # scale → version → what is its own
     "smoke": {
-        "version 1": {"share": 0.5, "steps": 800},
-        "version 2": {"steps": 1200},
+        "version 1": {"share": 0.5, "steps": 400},
+        "version 2": {"steps": 700},
         "version 2, wider": {"steps": 1200, "learning_rate": 2e-3},
     },
     "mini": {

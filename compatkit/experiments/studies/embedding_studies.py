@@ -67,7 +67,8 @@ def recipes_of(study: Study, table: str, encoder: str) -> tuple:
         return LayersRecipe(layers=_LOW, width=old, **given), LayersRecipe(
             layers=_ALL, width=new, **given
         )
-    old, new = (replace(small(study.scale, layers, steps), epochs=10) for layers in (1, 2))
+    epochs = 6 if study.scale == "smoke" else 10
+    old, new = (replace(small(study.scale, layers, steps), epochs=epochs) for layers in (1, 2))
     return (replace(old, width=32) if table == "width" else old), new
 
 # %% ../../../nbs/experiments/studies/embedding_studies.ipynb #614d15bb
