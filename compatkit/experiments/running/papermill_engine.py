@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 # %% ../../../nbs/experiments/running/papermill_engine.ipynb #eng00004
-from .pages import links_to_results, notebook_page
+from .pages import links_to_results, may_become_page, notebook_page
 from .parameters import unknown_names
 from .runs import home, project_root, results_folder
 
@@ -99,13 +99,15 @@ def _output_path(notebook: Path, pairs: list[tuple[str, str]]) -> Path:
 def papermill_completion(
     arguments: list[str],  # what the user typed after `papermill`
 ) -> list[str]:
-    """The arguments to add to a papermill call that names a notebook of this project and no
-    output; else none.
+    """The arguments to add to a papermill call that names a notebook of this project: the engine
+    that speaks, and an output where the user named none; else nothing.
     """
     given = _papermill_arguments(arguments)
     if (
         given is None
-        or len(given["paths"]) != 1
+        or not 1 <= len(given["paths"]) <= 2
+        or not given["paths"][-1].endswith(".ipynb")
+        or "://" in given["paths"][-1]
         or given["help"]
         or given["version"]
         or given["help_notebook"]
@@ -122,13 +124,12 @@ def papermill_completion(
         ours = False
     if not ours:
         return []
-    output = _output_path(
-        notebook, [*(given["parameters"] or ()), *(given["parameters_raw"] or ())]
-    )
+    pairs = [*(given["parameters"] or ()), *(given["parameters_raw"] or ())]
+    output = [] if len(given["paths"]) == 2 else [str(_output_path(notebook, pairs))]
     chosen = given["engine"] or given["kernel"] or given["language"]
     told = any(part.endswith("progress-bar") for part in arguments)
     quiet = [] if chosen or told else ["--no-progress-bar"]  # a bar over cells promises nonsense
-    return [str(output)] + ([] if chosen else ["--engine", "compatkit"]) + quiet
+    return output + ([] if chosen else ["--engine", "compatkit"]) + quiet
 
 # %% ../../../nbs/experiments/running/papermill_engine.ipynb #eng10002
 class Speaker:
@@ -193,8 +194,9 @@ def _papermill_engine() -> type:
         def execute_managed_notebook(cls, nb_man, kernel_name, **settings):
             _check_names(nb_man.nb)
             output = Path(str(nb_man.output_path or ""))
-            if output.suffix == ".ipynb":  # the study writes there what is found so far
-                os.environ["COMPATKIT_PAGE"] = str(output.with_suffix(".html").resolve())
+            page = output.with_suffix(".html")
+            if output.suffix == ".ipynb" and may_become_page(page):
+                os.environ["COMPATKIT_PAGE"] = str(page.resolve())  # what is found so far
             speaker = Speaker(nb_man.nb)
             for name in ("stdout_file", "stderr_file"):
                 settings[name] = settings.get(name) or speaker
@@ -266,13 +268,16 @@ def _finish(notebook, output: Path) -> None:
         notebook.cells.insert(0, new_markdown_cell(links, metadata=done))
     if output.suffix != ".ipynb" or not output.parent.is_dir():
         return
+    path = output.with_suffix(".html")
+    if not may_become_page(path):
+        _say(f"{path} is no page of compatkit's and stays as it is: name another output for a page")
+        return _lead_to_results(notebook, output.parent)
     try:
-        page = notebook_page(notebook)
-        output.with_suffix(".html").write_text(page, encoding="utf-8")
+        path.write_text(notebook_page(notebook), encoding="utf-8")
     except Exception as error:  # the run itself is done and must not be lost for its page
         _say(f"no page was made of the notebook ({error})")
     else:
-        _say(f"to read in a browser: {output.with_suffix('.html')}")
+        _say(f"to read in a browser: {path}")
     _lead_to_results(notebook, output.parent)
 
 
@@ -326,9 +331,10 @@ class PapermillEntry:
             else:
                 sys.excepthook = brief_errors(sys.excepthook)
             added = papermill_completion(sys.argv[1:])
-            if added:
+            if added and not added[0].startswith("-"):
                 Path(added[0]).parent.mkdir(parents=True, exist_ok=True)
                 _say(f"the executed notebook goes to {added[0]}")
+            if added:
                 _say("first its explanations run, which takes up to a minute; then the plan")
                 sys.argv += added
         return _papermill_engine()

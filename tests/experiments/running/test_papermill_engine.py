@@ -244,9 +244,16 @@ def test_the_executed_notebook_begins_with_links_and_has_its_page(tmp_path, caps
     assert "all is well" in output.with_suffix(".html").read_text()
     assert "to read in a browser" in capsys.readouterr().err
     assert notebook.cells[1].source.endswith("![flips](kept/results/a/b.svg)")
+    foreign = tmp_path / "mine.html"
+    foreign.write_text("<p>my own</p>")
+    papermill_engine._finish(notebook, tmp_path / "mine.ipynb")
+    assert foreign.read_text() == "<p>my own</p>"
+    assert f"{foreign} is no page of compatkit's and stays as it is" in capsys.readouterr().err
+    papermill_engine._finish(notebook, output)  # our own page is written again
+    assert "to read in a browser" in capsys.readouterr().err
     said.output_type = "error"
     papermill_engine._finish(notebook, tmp_path / "failed.ipynb")
-    assert len(notebook.cells) == 4 and not (tmp_path / "failed.html").exists()
+    assert len(notebook.cells) == 6 and not (tmp_path / "failed.html").exists()
 
 
 @needs_entry_point
@@ -278,12 +285,20 @@ def test_calls_that_get_an_output_path(project, arguments, slug):
     assert rest == ([] if "-k" in arguments else ours)
 
 
+@pytest.mark.parametrize("more", [[], ["-k", "python3"], ["--engine", "nbclient"]])
+def test_calls_with_an_output_path_get_the_engine_alone(project, more):
+    notebook = str(project / "nbs" / "tiny.ipynb")
+    added = papermill_engine.papermill_completion([notebook, "out.ipynb", *more])
+    assert added == ([] if more else ["--engine", "compatkit", "--no-progress-bar"])
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         [],
         ["-"],
-        ["NB", "out.ipynb"],
+        ["NB", "s3://bucket/out.ipynb"],
+        ["NB", "out.ipynb", "more.ipynb"],
         ["NB", "-"],
         ["NB", "--help"],
         ["-h", "NB"],
