@@ -22,10 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 # %% ../../../nbs/experiments/running/fingerprints.ipynb #fin00008
-_BOOKKEEPING = {
-    f"compatkit.experiments.{room}"
-    for room in ("runs", "fingerprints", "parameters", "papermill_engine", "published", "store")
-} | {"compatkit.support.lazy"}
+_BOOKKEEPING = ("compatkit.experiments.running.", "compatkit.support.lazy")
 
 
 @cache
@@ -35,7 +32,7 @@ def _is_own(module: str) -> bool:
     """
     top = module.partition(".")[0]
     if top in ("compatkit", "__main__"):
-        return module not in _BOOKKEEPING
+        return not module.startswith(_BOOKKEEPING)
     file = getattr(sys.modules.get(top), "__file__", None) or _file_of(top)
     if file is None:
         return False
