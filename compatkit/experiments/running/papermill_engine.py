@@ -226,8 +226,9 @@ def _stop(log: Path | None, *signal_and_frame) -> None:
     """
     if log is not None:
         log.unlink(missing_ok=True)
-    # on a line of its own, after the bar and the terminal's ^C
-    print(f"\n{_STOPPED.format(home=home())}", file=sys.stderr, flush=True)
+    # On a line of its own, after the bar and the terminal's ^C, and past sys.stderr, which may
+    # just be writing what a cell printed and cannot be entered a second time.
+    os.write(2, f"\n{_STOPPED.format(home=home())}\n".encode())
     os._exit(1)
 
 

@@ -172,6 +172,24 @@ def test_a_stop_is_one_line(project):
     assert stopped.endswith("go on with the same command")
 
 
+def test_a_stop_in_the_middle_of_a_line_is_said_all_the_same(monkeypatch, capfd):
+    class Writing:
+        """Standard error while a cell's text is being written: it cannot be entered again."""
+
+        def write(self, text):
+            raise RuntimeError("reentrant call")
+
+        flush = write
+
+    ended = []
+    monkeypatch.setattr(sys, "stderr", Writing())
+    monkeypatch.setattr(papermill_engine.os, "_exit", ended.append)
+    papermill_engine._stop(None)
+    monkeypatch.undo()
+    assert ended == [1]
+    assert capfd.readouterr().err.startswith("\ncompatkit: stopped; finished models are kept in ")
+
+
 @needs_entry_point
 def test_a_failed_run_ends_with_its_sentence(project):
     loud(project)
