@@ -14,9 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
+import kernels
 from environment import ROOT, use_the_environment
 
 # (quick?, notebook, parameters)
@@ -118,25 +119,26 @@ def make_hub(folder):
     subprocess.run(made, cwd=ROOT, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
 
 
+def offline(folder):
+    """Environment variables under which only the made-up cache of the hub is there."""
+    hub = Path(folder) / "hub"
+    return {"HF_HOME": str(hub), "HF_HUB_OFFLINE": "1", "COMPATKIT_DATA": str(hub / "folders")}
+
+
 def command_of(entry, folder):
     """What papermill is told for an entry: (arguments, environment)."""
     _, notebook, parameters = entry
     options = [part for name, value in parameters.items() for part in ("-p", name, str(value))]
     target = Path(folder) / ("-".join([notebook, *map(str, parameters.values())]) + ".ipynb")
     engine = ["--engine", "compatkit", "--no-progress-bar"]
-    hub = Path(folder) / "hub"
-    offline = (
-        {"HF_HOME": str(hub), "HF_HUB_OFFLINE": "1", "COMPATKIT_DATA": str(hub / "folders")}
-        if "task" in parameters
-        else {}
-    )
     kept = {
         name: value
         for name, value in os.environ.items()
         if name not in ("COMPATKIT_DATA", "IN_TEST")
     }
     arguments = [f"nbs/{notebook}.ipynb", str(target), *engine, *options]
-    return arguments, kept | offline | {"OMP_NUM_THREADS": "1"}
+    hub = offline(folder) if "task" in parameters else {}
+    return arguments, kept | hub | {"OMP_NUM_THREADS": "1"}
 
 
 def line_of(entry, passed, begun):
@@ -147,24 +149,15 @@ def line_of(entry, passed, begun):
     return f"{outcome} {time.monotonic() - begun:4.0f} s  {notebook} {told}"
 
 
-def run(entry, folder):
-    """One notebook through papermill: (passed, one line)."""
+def made(entry, folder):
+    """An entry of the grid through papermill: (passed, one line, with papermill's last words where
+    it failed).
+    """
     begun = time.monotonic()
-    arguments, environment = command_of(entry, folder)
-    done = subprocess.run(
-        [sys.executable, "-m", "papermill", *arguments],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
-    passed = done.returncode == 0
-    if not passed:
-        print(done.stdout[-2000:], done.stderr[-6000:], sep="\n", flush=True)
-    line = line_of(entry, passed, begun)
-    print(line, flush=True)
-    return passed, line
+    said = Path(folder) / f"{entry[1]}-{os.getpid()}.txt"
+    passed = kernels.papermill(*command_of(entry, folder), said)
+    words = "" if passed else f"\n{said.read_text(encoding='utf-8', errors='replace')[-8000:]}"
+    return passed, line_of(entry, passed, begun) + words
 
 
 def main():
@@ -172,10 +165,15 @@ def main():
     if set(names) - {notebook for _, notebook, _ in GRID}:
         sys.exit(__doc__)
     entries = [entry for entry in GRID if not names or entry[1] in names]
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+    sys.path.insert(0, str(ROOT))
+    with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("COMPATKIT_HOME", str(Path(folder) / "runs"))
         make_hub(folder)
-        results = list(pool.map(lambda entry: run(entry, folder), entries))
+        os.environ.update(offline(folder))  # before huggingface_hub is imported, which reads it
+        kernels.load_packages()
+        kernels.load_data()
+        tables = [partial(made, entry, folder) for entry in entries]
+        results = kernels.run_all(tables, partial(print, flush=True))
     failed = [line for passed, line in results if not passed]
     print(f"grid: {len(results) - len(failed)} of {len(results)} notebooks ran", *failed, sep="\n")
     sys.exit(bool(failed))

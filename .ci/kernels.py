@@ -1,15 +1,18 @@
-"""A notebook through papermill whose kernel branches off a process that has its imports already.
+"""Notebooks through papermill whose kernels branch off a process that has its imports already.
 
 A kernel that starts by itself imports torch and transformers anew, which takes longer than most
 notebooks at smoke scale. All else is as on the command line: papermill's own command, the engine
 of this project, and a kernel in a process of its own, with an environment of its own, which is
-spoken to through its connection file.
+spoken to through its connection file. What most notebooks import is loaded once, before the
+workers of notebooks.py and grid.py branch off.
 """
 
+import gc
 import os
 import signal
 import sys
 from multiprocessing import get_context
+from multiprocessing.connection import wait
 
 BEGINNING = ["-m", "ipykernel_launcher"]  # of the command that starts a kernel
 
@@ -112,3 +115,74 @@ def papermill(arguments, environment, said):
         sys.stdout.flush()
         kernel.orders.close()
         kernel.wait(10)
+
+
+def load_packages():
+    """What most notebooks import. Nothing is computed that starts threads: they do not survive the
+    branching.
+    """
+    import datasets  # noqa: F401
+    import ipykernel.ipkernel  # noqa: F401
+    import ipykernel.kernelapp  # noqa: F401
+    import matplotlib.pyplot  # noqa: F401
+    import matplotlib_inline.backend_inline  # noqa: F401
+    import nbdev.test  # noqa: F401
+    import papermill.cli  # noqa: F401
+    import peft  # noqa: F401
+    import polars.io  # noqa: F401
+    import scipy.stats  # noqa: F401
+    import sklearn.datasets  # noqa: F401
+    import transformers.models.bert.modeling_bert  # noqa: F401
+    import transformers.models.llama.modeling_llama  # noqa: F401
+
+    import compatkit.compare.verdict  # noqa: F401
+    import compatkit.experiments.studies.language_study  # noqa: F401
+    import compatkit.experiments.studies.study  # noqa: F401
+    import compatkit.training.loop  # noqa: F401
+
+
+def load_data():
+    """The embedded data, which is made once a process and the same in all notebooks."""
+    from compatkit.language.tasks import load_questions
+    from compatkit.training.tasks import load_task
+
+    for made in (load_task("pydoc"), load_task("digits"), load_questions("arithmetic")):
+        made.fingerprint  # noqa: B018  # it is kept
+
+
+def branch_off(task, into):
+    """The outcome of a task, into a pipe."""
+    into.send(task())
+
+
+def begin(task):
+    """A process for a task: (the end of the pipe where its outcome comes out, process, task)."""
+    context = get_context("fork")
+    out, into = context.Pipe(duplex=False)
+    process = context.Process(target=branch_off, args=(task, into))
+    process.start()
+    into.close()  # so that a process that dies closes the pipe
+    return out, process, task
+
+
+def run_all(tasks, said=None):
+    """The outcomes (passed, one line) of all tasks, each a call in a process of its own, as many
+    at a time as cores; `said` is told each line as it comes.
+    """
+    gc.collect()
+    gc.freeze()  # the collector of garbage leaves alone what all share
+    waiting, running, outcomes = list(tasks), {}, []
+    while waiting or running:
+        while waiting and len(running) < (os.cpu_count() or 1):
+            out, *begun = begin(waiting.pop(0))
+            running[out] = begun
+        for out in wait(running):
+            process, task = running.pop(out)
+            try:
+                outcomes.append(out.recv())
+            except EOFError:
+                outcomes.append((False, f"FAILED    0 s  {task}: its process died"))
+            process.join()
+            if said:
+                said(outcomes[-1][1])
+    return outcomes
