@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #6cfe5cb3
-from ..reporting.result_tables import CONTROLS, ResultTable, Row, kept_tables
+from compatkit.experiments.reporting.result_tables import (
+    CONTROLS,
+    ONE_SEED,
+    ResultTable,
+    Row,
+    kept_tables,
+)
 from compatkit.experiments.reporting.verdicts import (
     DECIDING_SEEDS,
     Verdict,
@@ -814,9 +820,11 @@ def judge(
         return _measured_once(claim, table, name)
     claimed = _claimed(claim, table)
     lost = [row.method for row in claimed if not row.qualified]
-    few = f"{', '.join(lost)}: no setting kept the untreated model's accuracy on selection"
+    early = any(ONE_SEED in row.setting for row in claimed)
+    why = ONE_SEED if early else "no setting kept the untreated model's accuracy on selection"
+    few = f"{', '.join(lost)}: {why}"
     if lost and len(lost) == len(claimed):
-        return Evidence(name, "none qualified", few)
+        return Evidence(name, "not judged" if early else "none qualified", few)
     pairs = pairs_of(claim, table)
     if not pairs:
         return None

@@ -57,6 +57,7 @@ from compatkit.experiments.running.published import (
     published_runs,
 )
 from compatkit.experiments.running.runs import (
+    SHARED,
     Run,
     configuration_hash,
     finish_shared_runs,
@@ -468,10 +469,12 @@ class Study:
     def seed_by_seed(self) -> Iterator[int]:
         """1, 2, … up to all seeds; inside a loop over it the study has just so many.
 
-        Runs of earlier rounds are read, so each round trains one seed of every method.
+        Runs of earlier rounds are read, so each round trains one seed of every method. Workers
+        that share a table take all seeds in one round: at the end of each they wait for the others.
         """
+        shared = os.environ.get(SHARED) == "1"
         try:
-            for self.seeds in range(1, self.asked + 1):
+            for self.seeds in range(self.asked if shared else 1, self.asked + 1):
                 yield self.seeds
         finally:
             self.seeds = self.asked

@@ -20,8 +20,8 @@ from compatkit.experiments.judging.searches import (
     setting_of,
     tried_like,
 )
-from compatkit.experiments.judging.verification import choices_verdict
-from compatkit.experiments.reporting.result_tables import Row
+from compatkit.experiments.judging.verification import choices_verdict, renew_tables
+from compatkit.experiments.reporting.result_tables import ONE_SEED, Row
 from compatkit.experiments.running.store import drop_runs, read_records
 from compatkit.predictions import Predictions
 
@@ -93,6 +93,25 @@ def test_a_run_of_the_grid_that_was_taken_out_is_missed(study, truth):
 def test_a_choice_on_one_seed_is_listed_as_one(study, truth):
     found = choices_verdict(shelf_of(study, truth).table(OLDER))
     assert found.word == "one seed" and found.detail.count("today's rule on that seed") == 2
+
+    def says_nothing(table, shelf):
+        gate = row(table, "gated fusion")
+        gate["setting"] = gate["setting"].replace(f"; {ONE_SEED}", "")
+
+    found = tampered(study, truth, says_nothing, OLDER)
+    assert found.word == "differs" and found.detail.startswith("gated fusion: chosen on the first")
+
+    def says_too_much(table, shelf):
+        row(table, "vote of 5")["setting"] = ONE_SEED
+
+    assert tampered(study, truth, says_too_much, OLDER).detail.startswith(
+        "vote of 5, gated fusion: "
+    )
+    assert OLDER in renew_tables(shelf_of(study, truth), study.parent)
+    rows = shelf_of(study, truth).table(OLDER).table.rows
+    marked = {one.method for one in rows if ONE_SEED in one.setting}
+    assert marked == {"dynamic distillation", "gated fusion", "constant gate"}
+    assert not any(one.qualified for one in rows if one.method in marked)
 
     def claims_three(table, shelf):
         table["notes"] = [note.replace("on seed 0 (of 3)", "on 3 of 3") for note in table["notes"]]

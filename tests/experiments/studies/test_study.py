@@ -325,6 +325,12 @@ def test_seeds_are_done_one_after_another_across_all_methods(trained, tmp_path, 
     assert "<svg" in titles[0] and "too few to decide anything" in titles[0]
 
 
+def test_workers_of_one_table_take_all_seeds_in_one_round(trained, monkeypatch):
+    monkeypatch.setenv("COMPATKIT_SHARED", "1")
+    study, _ = trained
+    assert list(study.seed_by_seed()) == [2] and study.seeds == 2
+
+
 def test_running_may_be_entered_again_inside(trained):
     study, _ = trained
     with study.running():
