@@ -85,7 +85,8 @@ def fuse_once(
     def compute(folder: Path) -> dict:
         """The last epoch, then the answers."""
         model, tokenizer = build(recipe, task, seed)
-        load_weights(model, new.folder / f"epoch-{recipe.epochs - 1}.safetensors")
+        begun = new.again() if new.recalled else new  # results/ holds no weights
+        load_weights(model, begun.folder / f"epoch-{recipe.epochs - 1}.safetensors")
         last = {"num_train_epochs": 1, "learning_rate": rate, "warmup_steps": 0}
         trained = fine_tune(
             model,

@@ -140,12 +140,24 @@ class FusionStudy:
             Planned("last epochs of gated fusion", gated, new, epochs=1),
         )
 
+    def untreated(self, name: str) -> Upgrade:
+        """Train or read the old and new models of an upgrade."""
+        study, (old, new) = self.study, self.recipes(name)
+        last = (new.epochs - 1,)  # where the gate begins
+        members = self.members if study.complete else 0  # a vote's come with the last seed
+        return study.upgrade(name, old, new, members or None, keep_epochs=last)
+
+    def first_look(self, name: str) -> None:
+        """Write what needs no treatment to the page of this command: both models, mixtures."""
+        study, pair = self.study, self.untreated(name)
+        rows = [*pair.old_and_new(), pair.mix_row("probability"), pair.mix_row("logit")]
+        table = study.table(f"upgrade {name}, {study.scale} scale, before any treatment", rows)
+        study.so_far(table, study.picture(pair, table))
+
     def run(self, name: str) -> FusedUpgrade:
         """Train or read all runs of an upgrade."""
         study, (old_recipe, new_recipe) = self.study, self.recipes(name)
-        last = (new_recipe.epochs - 1,)  # where the gate begins
-        members = self.members if study.complete else 0  # a vote's come with the last seed
-        pair = study.upgrade(name, old_recipe, new_recipe, members or None, keep_epochs=last)
+        pair = self.untreated(name)
         held_out = self._held_out(old_recipe)
         teachers = held_out or pair.olds
 

@@ -54,6 +54,19 @@ def test_one_of_many_settings_keeps_no_weights_and_answers_the_same(upgrade):
         assert np.array_equal(*pair)
 
 
+def test_a_new_model_from_the_results_is_trained_after_all_where_a_gate_needs_its_weights(
+    upgrade, tmp_path
+):
+    recalled = tmp_path / "recalled" / upgrade["new"].id
+    shutil.copytree(upgrade["new"].folder, recalled, ignore=shutil.ignore_patterns("*.safe*"))
+    asked = []
+    new = replace(upgrade["new"], folder=recalled, again=lambda: asked.append(1) or upgrade["new"])
+    run = fused_again(upgrade, new=new, home=tmp_path / "runs")
+    assert asked == [1] and run.id == upgrade["run"].id
+    pair = (one.predictions("test").logits for one in (run, upgrade["run"]))
+    assert np.array_equal(*pair)
+
+
 def test_the_kept_answers_are_the_mixture(upgrade):
     run, old = upgrade["run"], upgrade["old"]
     for split in ("selection", "test"):

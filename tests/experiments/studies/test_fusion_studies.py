@@ -140,3 +140,16 @@ def test_without_distillation_there_is_no_row_of_it(fused):
     assert bare.searches == [fused.gated]
     with pytest.raises(ValueError, match="dynamic distillation was not searched for upgrade a"):
         bare.distilled_row()
+
+
+def test_the_first_two_models_are_shown_before_any_treatment(fused, tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPATKIT_PAGE", str(tmp_path / "page.html"))
+    study = begun().study
+    looking = FusionStudy(study, GATES)
+    with study.running():
+        assert next(study.seed_by_seed()) == 1
+        study.seeds = 1  # as inside the loop
+        looking.first_look("a")
+        assert len(study.runs) == 2, "nothing was treated"
+    page = (tmp_path / "page.html").read_text()
+    assert "before any treatment" in page and "1 of 2 seeds" in page and "old-new logits" in page
