@@ -9,7 +9,7 @@ __all__ = ['GateSetting', 'fitted_temperature', 'fuse_once', 'gate_words', 'cons
 # %% ../../../nbs/experiments/models/gates.ipynb #c1d2e3f2
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
@@ -46,6 +46,10 @@ class GateSetting:
         1.0  # T: 1 to 1.6 in the paper, or "fit": of the old logits on the selection split
     )
     learning_rate: float = 3e-5  # lr2: 5e-7 to 3e-5 in the paper
+
+    def __str__(self) -> str:
+        """As a table says it."""
+        return f"D {self.drop_gate:.0%}, T {self.temperature}, lr2 {self.learning_rate:g}"
 
 # %% ../../../nbs/experiments/models/gates.ipynb #3a9c2fa4
 def fitted_temperature(
@@ -145,12 +149,10 @@ def _keep_answers(model, data: dict, old: Run, folder: Path) -> dict:
 def gate_words(searched: Search) -> str:
     """The chosen setting of a gate as a table says it, with the temperatures that were fitted."""
     setting = searched.setting
-    fitted = sorted({run.results["temperature"] for run in searched.runs})
-    shown = (
-        f"{setting.temperature} {fitted}" if setting.temperature == "fit" else setting.temperature
-    )
-    rate = f"lr2 {setting.learning_rate:g}"
-    return searched.words(f"D {setting.drop_gate:.0%}, T {shown}, {rate}")
+    if setting.temperature == "fit":
+        fitted = sorted({run.results["temperature"] for run in searched.runs})
+        setting = replace(setting, temperature=f"fit {fitted}")
+    return searched.words(str(setting))
 
 # %% ../../../nbs/experiments/models/gates.ipynb #c1d2e3f9
 def constant_gate(
