@@ -35,6 +35,7 @@ STYLE = {
     "xtick.color": "0.3",
     "ytick.color": "0.3",
     "axes.grid": True,
+    "axes.axisbelow": True,  # bars cover the grid
     "grid.color": "0.92",
     "legend.frameon": False,
     "legend.fontsize": 8.5,

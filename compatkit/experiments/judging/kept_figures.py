@@ -27,6 +27,7 @@ from compatkit.experiments.judging.kept_answers import (
 from ..reporting.accuracy_and_flips import accuracy_nfr_picture
 from ..reporting.result_tables import Row, keep_pictures, pictures_by_table
 from ...metrics import FlipCounts
+from ...retrieval import recall_at_1
 
 # %% ../../../nbs/experiments/judging/kept_figures.ipynb #kf000006
 if TYPE_CHECKING:
@@ -129,6 +130,63 @@ def _floors(kept: KeptTable) -> dict[str, float]:
 def _accuracy(kept: KeptTable) -> "Figure":
     """Accuracy against flips."""
     return accuracy_nfr_picture(kept.table.rows, _curves(kept), _floors(kept), kept.table.title)
+
+# %% ../../../nbs/experiments/judging/kept_figures.ipynb #kf000018
+_ENCODERS = {  # name in the pictures → how its rows begin, and which of them is shown
+    "trained alone": ("new model, old index", 0),
+    "regression": ("regression", 0),
+    "backward-compatible": ("backward-compatible", -1),  # with a point allowed, where that differs
+}
+
+
+def _encoders(kept: KeptTable) -> dict[str, list[tuple[str, str]]]:
+    """Name in the pictures → (new encoder, old encoder), one pair a seed."""
+    found = {}
+    for name, (beginning, place) in _ENCODERS.items():
+        rows = [row for method, row in kept.rows.items() if method.startswith(beginning)]
+        asked = [kept.shelf.runs[one].configuration for one in rows[place].records]
+        found[name] = [(one["queries"], one["index"]) for one in asked]
+    return found
+
+
+def _recalls(kept: KeptTable, pairs: Sequence[tuple[str, str]], share: float = 0.0) -> list[float]:
+    """Recall at 1 on test of the (queries, index), of which a share is embedded again."""
+    wanted, found = {(*pair, share) for pair in pairs}, {}
+    for name, run in kept.shelf.runs.items():
+        about = run.configuration
+        if about["kind"] == "search" and not about["mapping"]:
+            found[about["queries"], about["index"], about["share"]] = name
+    if missing := wanted - set(found):
+        raise ValueError(f"{kept.name}: no search of {sorted(missing)[0]} is published")
+    runs = kept.runs([found[(*pair, share)] for pair in pairs])
+    return [recall_at_1(one) for one in kept.of(runs)("test")]
+
+
+def _fields(kept: KeptTable) -> "Figure":
+    """Queries of both encoders in the index of both."""
+    from compatkit.experiments.studies.embedding_studies import four_searches_picture
+
+    found = {}
+    for name, pairs in _encoders(kept).items():
+        asked = (
+            [(old, old) for _, old in pairs],
+            [(old, new) for new, old in pairs],
+            pairs,
+            [(new, new) for new, _ in pairs],
+        )
+        found[name] = np.reshape([np.mean(_recalls(kept, one)) for one in asked], (2, 2))
+    return four_searches_picture(found, kept.table.title)
+
+
+def _backfilled(kept: KeptTable) -> "Figure":
+    """Recall of new queries while the old index is embedded again."""
+    from compatkit.experiments.studies.embedding_studies import SHARES, backfilling_picture
+
+    found = {
+        name: np.transpose([_recalls(kept, pairs, share) for share in SHARES])
+        for name, pairs in _encoders(kept).items()
+    }
+    return backfilling_picture(found, kept.rows["old model"].accuracy[0], kept.table.title)
 
 # %% ../../../nbs/experiments/judging/kept_figures.ipynb #kf000013
 def _zoo(kept: KeptTable) -> "Figure":
@@ -262,10 +320,12 @@ _DRAWN: dict[str, Callable] = {  # by notebook and table, or by notebook and end
     "distillation:figure5": _unfolded,
     "muscle:figure4": _versions,
     "muscle:figure5": _versions,
+    "embeddings": _fields,
+    "embeddings-backfilling": _backfilled,
     "bcwi-alpha": _alphas,
     "bcwi-accuracy": _along_dials,
 }
-_DRAWN_HERE = ("distillation", "ensembles", "gated_fusion", "muscle", "bcwi")
+_DRAWN_HERE = ("distillation", "embeddings", "ensembles", "gated_fusion", "muscle", "bcwi")
 
 
 def can_be_drawn(kept: KeptTable) -> bool:

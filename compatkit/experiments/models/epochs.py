@@ -66,10 +66,10 @@ def over_epochs(
     return error, relative
 
 # %% ../../../nbs/experiments/models/epochs.ipynb #f1a20507
+@house_style()
 def epoch_picture(curves: dict) -> Figure:  # name → (error, relative NFR), each (epochs, seeds)
     """Error and relative NFR, epoch by epoch, with the seeds' spread."""
-    with house_style():
-        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     styles = zip(MARKERS, LINES, COLOURS)
     for (name, values), (marker, line, color) in zip(curves.items(), styles):
         for place, value in zip(axes, values):

@@ -276,10 +276,10 @@ def gates_by_fate(triples: Sequence[tuple]) -> dict:
     return {name: np.concatenate(values) for name, values in groups.items()}
 
 
+@house_style()
 def gate_picture(groups: dict, title: str) -> Figure:
     """A box for each group of gate values that has any."""
-    with house_style():
-        figure, axes = pyplot.subplots(figsize=(6, 3.2), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(6, 3.2), layout="constrained")
     filled = {name: values for name, values in groups.items() if len(values)}
     axes.boxplot(list(filled.values()), orientation="horizontal", showfliers=False)
     names = [f"{name} ({len(values):,})" for name, values in filled.items()]

@@ -32,6 +32,7 @@ from ..running.runs import results_folder
 from ..running.store import study_lock, study_name
 from ...metrics import FlipCounts, agreement, over_seeds, paired_difference
 from ...predictions import Predictions, align
+from ...support.pictures import house_style
 from ...support.table_files import without_formula
 
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #kept0012
@@ -548,7 +549,8 @@ _DESCRIPTION = re.compile(r"<dc:description>drawn from ([0-9a-f]{16})</dc:descri
 def save_marked(picture: "Figure", path: Path, mark: str) -> None:
     """Write a picture as SVG with its mark; without a date, so that equal ones are equal files."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture.savefig(path, metadata={"Date": None, "Description": f"drawn from {mark}"})
+    with house_style():  # whose salt makes the names inside the file the same every time
+        picture.savefig(path, metadata={"Date": None, "Description": f"drawn from {mark}"})
 
 
 def mark_in(path: Path) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 # %% ../../../nbs/experiments/running/pages.ipynb #b021dad2
 from .runs import results_folder
+from ...support.pictures import house_style
 
 # %% ../../../nbs/experiments/running/pages.ipynb #60ca0665
 _STYLE = """
@@ -69,7 +70,8 @@ def page(
 def _svg(figure) -> str:
     """A figure of matplotlib as an element of HTML."""
     text = StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
+    with house_style():
+        figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
 
 

@@ -362,7 +362,8 @@ def four_searches_picture(
             axes.set_xticklabels(("old", "new"))
             axes.set_yticklabels(("old\nqueries", "new\nqueries"))
             axes.grid(False)
-        figure.suptitle(f"{title}, recall at 1 in %".removeprefix(", "))
+        words = f"{title}, recall at 1 in %".removeprefix(", ")
+        figure.suptitle(words, fontsize=10.5, x=0.01, ha="left")
     pyplot.close(figure)
     return figure
 

@@ -64,11 +64,11 @@ def size_rows(sides: Sides, suffix: str = "") -> list[Row]:
     return rows
 
 # %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #f1a20708
+@house_style()
 def size_picture(updates: Sequence[Sides]) -> Figure:
     """NFR and both errors by size, a panel an update; prints where each curve begins and ends."""
     size = (4.5 * len(updates), 3.6)
-    with house_style():
-        figure, axes = pyplot.subplots(1, len(updates), figsize=size, layout="constrained")
+    figure, axes = pyplot.subplots(1, len(updates), figsize=size, layout="constrained")
     for place, sides in zip(np.atleast_1d(axes), updates):
         sizes = sizes_up_to(len(sides.olds))
         curve = size_curve(answers(sides.olds), answers(sides.news), sizes)
@@ -183,14 +183,14 @@ def zoo_rows(olds: Mapping[str, Sequence[Run]], news: Mapping[str, Sequence[Run]
     ]
 
 
+@house_style()
 def zoo_picture(names: Sequence[str], rows: Sequence[Row]) -> Figure:
     """All pairs: accuracy gained against NFR, and the two matrices."""
     nfr, gain = np.full((2, len(names), len(names)), np.nan)
     for row in rows:
         place = tuple(names.index(name) for name in row.method.split(" → "))
         nfr[place], gain[place] = row.nfr[0], row.pfr[0] - row.nfr[0]
-    with house_style():
-        figure, axes = pyplot.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
+    figure, axes = pyplot.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
     axes[0].scatter(100 * gain, 100 * nfr, color=COLOURS[0], s=18, label="another architecture")
     twice = {
         "facecolors": "none",
@@ -227,6 +227,7 @@ def _matrix(axes, values: np.ndarray, names: Sequence[str], title: str) -> None:
     axes.set(xlabel="new", ylabel="old", title=title)
 
 # %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #f1a2070d
+@house_style()
 def flip_picture(
     voters: Sequence[Predictions],  # whose averaged probabilities say how uncertain an example is
     triples: Sequence[tuple],  # (old, untreated new, treated) answers, one a seed
@@ -243,8 +244,7 @@ def flip_picture(
         for masks in (flipped, left, [~mask for mask in flipped])
     )
     bins = np.linspace(0, np.log(voters[0].logits.shape[1]), 21)
-    with house_style():
-        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     _histograms(axes[0], bins, {"other examples": rest, "negative flips": flips})
     _histograms(axes[1], bins, {"flips, no treatment": flips, "flips, FD-LM": mended})
     _say_flips(flips, mended, rest, bins)

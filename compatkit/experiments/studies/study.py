@@ -14,17 +14,20 @@ import math
 import os
 import platform
 import shlex
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../../nbs/experiments/studies/study.ipynb #79d61bb3
+import numpy as np
 from tqdm import tqdm
 
 # %% ../../../nbs/experiments/studies/study.ipynb #e3e0d48f
@@ -69,12 +72,15 @@ from compatkit.experiments.running.runs import (
 from ..running.store import study_name
 from ...metrics import FlipCounts
 from ...support.house import cells_of
-from ...training.loop import Treatment, fine_tune
+from ...training.loop import Rows, Treatment, encode, fine_tune
 from ...training.tasks import EMBEDDED, FILE_KINDS, TASKS, Task
 
 # %% ../../../nbs/experiments/studies/study.ipynb #f62d228a
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from transformers import PreTrainedTokenizerBase
+
+    from compatkit.training.images import Preparation
 
 # %% ../../../nbs/experiments/studies/study.ipynb #d5e11e31
 def known_task(value: str | Path) -> str | Path:
@@ -164,6 +170,58 @@ def common_parameters(
         "from_results": bool,
     }
 
+# %% ../../../nbs/experiments/studies/study.ipynb #5tudyt1m
+_STEPS_TIMED = 4  # of one length; the first makes that length's kernels and is left out
+_PLACES_TIMED = (1 / 2, 1 / 6, 5 / 6)  # among the rows by length: the middle of each third
+_ENOUGH_SECONDS = 20.0  # after so many seconds no further length is timed
+
+
+class _Clock(Treatment):
+    """Plain training that notes when each step ended."""
+
+    def __init__(self):
+        self.ended: list[float] = []
+
+    def after_step(self, model, learning_rate: float) -> None:
+        """Notes the time."""
+        self.ended.append(time.perf_counter())
+
+    def median(self) -> float:
+        """Seconds from the end of a step to the end of the next."""
+        return statistics.median(after - before for before, after in pairwise(self.ended))
+
+
+def _seconds_per_step(recipe: Recipe, task: Task) -> float:
+    """Seconds of a step, averaged over batches of short, middling and long rows."""
+    print(f"timing a few steps of {recipe.words()}, once", file=sys.stderr, flush=True)
+    model, tokenizer = build(recipe, task, 0)
+    arguments = recipe.arguments() | {"max_steps": _STEPS_TIMED}
+    begun, found = time.perf_counter(), []
+    for rows in _rows_to_time(recipe, task, tokenizer):
+        if found and time.perf_counter() - begun > _ENOUGH_SECONDS:
+            break
+        clock = _Clock()
+        fine_tune(model, rows, clock, precision=recipe.precision, progress=False, **arguments)
+        found.append(clock.median())
+    return statistics.mean(found)
+
+
+def _rows_to_time(
+    recipe: Recipe, task: Task, tokenizer: "PreTrainedTokenizerBase | Preparation"
+) -> Iterator[Rows]:
+    """Training rows of like length, batches enough, for each place; all rows where lengths are
+    alike.
+    """
+    rows = encoded(recipe, task, tokenizer, "train")
+    if rows.lengths is None:
+        yield rows
+        return
+    size, order = recipe.batch_size, np.argsort(rows.lengths, kind="stable")
+    for place in _PLACES_TIMED:
+        first = max(int(place * len(order)) - size // 2, 0)
+        batch = task.train.select(order[first : first + size].tolist() * _STEPS_TIMED)
+        yield encode(batch, tokenizer, task.text_fields, recipe.max_length)
+
 # %% ../../../nbs/experiments/studies/study.ipynb #1d4eef7d
 def seconds_per_epoch(
     recipe: Recipe,
@@ -174,6 +232,7 @@ def seconds_per_epoch(
         return 0.0
     about = {"recipe": recipe.identity(), "task": task.fingerprint, "machine": platform.node()}
     about |= {"threads": os.environ.get("OMP_NUM_THREADS"), "cores": os.cpu_count()}
+    about |= {"timed": [_STEPS_TIMED, *_PLACES_TIMED]}
     name, kept = configuration_hash(about), home() / "timings.json"
     known = _timings(kept)
     if name not in known:
@@ -188,20 +247,6 @@ def _timings(file: Path) -> dict[str, float]:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-
-
-def _seconds_per_step(recipe: Recipe, task: Task) -> float:
-    """Trains for one step and then for three: the difference leaves out what a beginning costs."""
-    print(f"timing a few steps of {recipe.words()}, once", file=sys.stderr, flush=True)
-    model, tokenizer = build(recipe, task, 0)
-    rows = encoded(recipe, task, tokenizer, "train")
-    marks = [time.perf_counter()]
-    for steps in (1, 3):
-        arguments = recipe.arguments() | {"max_steps": steps}
-        fine_tune(model, rows, precision=recipe.precision, progress=False, **arguments)
-        marks.append(time.perf_counter())
-    first, second = marks[1] - marks[0], marks[2] - marks[1]
-    return max(second - first, 0.1 * second) / 2
 
 # %% ../../../nbs/experiments/studies/study.ipynb #bar00002
 def lasting(seconds: float) -> str:

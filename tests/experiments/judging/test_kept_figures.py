@@ -6,7 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
+from svg_texts import problems_of, text_boxes
 
+from compatkit.experiments.judging import kept_figures as room
 from compatkit.experiments.judging.kept_answers import Shelf, truth_of
 from compatkit.experiments.judging.kept_figures import (
     can_be_drawn,
@@ -17,13 +20,14 @@ from compatkit.experiments.judging.kept_figures import (
     voters_of,
 )
 from compatkit.experiments.reporting.accuracy_and_flips import accuracy_nfr_picture
-from compatkit.experiments.reporting.result_tables import Row, kept_tables
+from compatkit.experiments.reporting.result_tables import Row, kept_tables, save_marked
 from compatkit.predictions import Predictions
-from compatkit.support.pictures import text_problems
+from compatkit.support.pictures import house_style, text_problems
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = kept_tables(ROOT / "results")
 PYDOC, ZOO = "gated_fusion-pydoc-mini-a-main", "ensembles-fashion_mnist-mini-figure2"
+PICTURES = sorted((ROOT / "results").rglob("*.svg"))
 LABEL = np.arange(20) % 2
 
 
@@ -148,6 +152,43 @@ def test_the_pictures_of_language_models_are_drawn_again(shelf, kind):
         )
 
 
+ENCODERS = "embeddings-massive-mini-main"
+
+
+@pytest.mark.parametrize("ending", ["", "-backfilling"])
+def test_pictures_of_encoders_are_drawn_again(ending, monkeypatch):
+    monkeypatch.setattr(
+        room,
+        "_recalls",
+        lambda kept, pairs, share=0.0: [
+            (0.5 if queries == index else 0.1) + 0.3 * share for queries, index in pairs
+        ],
+    )
+    figure = drawn_again(Shelf(ROOT / "results").table(ENCODERS), ending)
+    assert text_problems(figure) == []
+    if ending:
+        drawn = [np.round(line.get_ydata(), 1) for line in figure.axes[0].lines]
+        lines = {tuple(line) for line in drawn if len(line) == 5}  # three, one over another
+        assert lines == {(10.0, 17.5, 25.0, 32.5, 40.0)}
+    else:
+        fields = [[text.get_text() for text in axes.texts] for axes in figure.axes]
+        assert fields == [["50.0", "10.0", "10.0", "50.0"]] * 3
+
+
+def test_searches_of_encoders_are_found_by_who_asks_and_what_is_asked(monkeypatch):
+    kept = Shelf(ROOT / "results").table(ENCODERS)
+    monkeypatch.setattr(kept, "runs", lambda names: list(names))
+    monkeypatch.setattr(
+        kept, "of", lambda runs: lambda split: [kept.shelf.runs[one] for one in runs]
+    )
+    monkeypatch.setattr(room, "recall_at_1", lambda run: run.results["recall_at_1"]["test"])
+    pairs = room._encoders(kept)["backward-compatible"]
+    row = kept.rows["backward-compatible training"]
+    assert np.mean(room._recalls(kept, pairs)) == pytest.approx(row.accuracy[0])
+    with pytest.raises(ValueError, match="no search of"):
+        room._recalls(kept, pairs, share=0.4)
+
+
 def dial_table(everywhere):
     """A kept table of BCWI whose values answered on test everywhere, or only where shown."""
     rows = {
@@ -193,3 +234,28 @@ def test_the_rows_of_every_kept_table_can_be_drawn_legibly(notebook):
     flips = [table for table in mine if sum(row.nfr[0] is not None for row in table.rows) > 2]
     table = max(flips, key=lambda one: len(one.rows))
     assert text_problems(accuracy_nfr_picture(table.rows, title=table.title)) == []
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=[one.stem for one in PICTURES])
+def test_the_texts_of_every_kept_picture_are_on_the_canvas_and_apart(picture):
+    _, boxes = text_boxes(picture)
+    assert len(boxes) > 10 and problems_of(picture) == []
+
+
+def test_texts_in_a_file_that_leave_the_canvas_or_lie_over_others_are_named(tmp_path):
+    with house_style():
+        figure, axes = pyplot.subplots(figsize=(3, 2))
+        axes.text(0.5, 0.5, "one")
+        axes.text(0.5, 0.5, "other", rotation=90)
+        axes.text(0.9, 0.9, "a label that is far too long for this picture")
+        pyplot.close(figure)
+        figure.savefig(tmp_path / "clash.svg")
+    found = " ".join(problems_of(tmp_path / "clash.svg"))
+    assert "'one' and 'other' lie over one another" in found
+    assert "'a label that is far too long for this picture' reaches beyond the canvas" in found
+
+
+def test_a_picture_drawn_twice_is_the_same_file(tmp_path, shelf):
+    for name in ("one.svg", "other.svg"):
+        save_marked(drawn_again(shelf.table(PYDOC)), tmp_path / name, "0" * 16)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()

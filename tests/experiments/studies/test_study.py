@@ -280,6 +280,29 @@ def test_a_recipe_is_timed_once_on_a_machine(tmp_path, monkeypatch):
     assert len(timed) == 3, "a broken file is written anew"
 
 
+def test_batches_of_all_lengths_are_timed_and_their_first_step_is_left_out(monkeypatch):
+    task, timed = tiny.task(train=90), []
+    recipe = replace(tiny.RECIPE, batch_size=4)
+
+    def steps(model, rows, clock, **arguments):
+        timed.append((rows.lengths, arguments["max_steps"]))
+        each = float(len(timed))  # seconds: 1, 2, 3
+        clock.ended = [100.0 + each * step for step in range(arguments["max_steps"])]
+
+    monkeypatch.setattr(room, "fine_tune", steps)
+    assert room._seconds_per_step(recipe, task) == 2.0
+    lengths = sorted(room.encoded(recipe, task, tiny.tokenizer(), "train").lengths)
+    for (found, steps_each), place in zip(timed, (45, 15, 75), strict=True):
+        assert len(found) == steps_each * 4 and set(found) == set(lengths[place - 2 : place + 2])
+    monkeypatch.setattr(room, "_ENOUGH_SECONDS", 0.0)
+    assert room._seconds_per_step(recipe, task) == 4.0, "one length is always timed"
+
+
+@pytest.mark.parametrize("recipe, task", [(tiny.RECIPE, tiny.task()), (tiny.IMAGE_RECIPE, None)])
+def test_a_step_of_texts_and_of_images_takes_some_time(recipe, task):
+    assert room._seconds_per_step(recipe, task or tiny.image_task()) > 0
+
+
 def test_nothing_is_timed_where_nothing_may_be_trained(monkeypatch, capsys):
     monkeypatch.setenv("COMPATKIT_COMPUTE", "0")
     monkeypatch.setattr(room, "seconds_per_epoch", None)  # would fail
