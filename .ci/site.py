@@ -53,9 +53,10 @@ def linked(text, rooms):
 
 
 def readable(text):
-    """The same with means and their spreads, and intervals, on one line, and a dash for an
-    undefined number.
+    """The same with means and their spreads, percentages and intervals, on one line, and a dash
+    for an undefined number.
     """
+    text = re.sub(r"(?<=\d) %", f"{NO_BREAK}%", text)
     text = text.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}").replace("nan – nan", "–")
     text = re.sub(r"(\[[+-]?[\d.]+,) ([+-]?[\d.]+\])(?!\()", rf"\1{NO_BREAK}\2", text)
     return re.sub(r"(<td[^>]*>|\| *)nan(?=</td>| *\|)", r"\1–", text)

@@ -89,6 +89,7 @@ def test_an_undefined_number_is_a_dash():
 
 def test_an_interval_stays_on_one_line():
     assert site.readable("-3.67 [-4.82, -2.52]") == "-3.67 [-4.82,\u00a0-2.52]"
+    assert site.readable("95 % of 7 %s") == "95\u00a0% of 7\u00a0%s"
     assert site.readable("[Table 1, 2](a.md) [1, 2](b.md)") == "[Table 1, 2](a.md) [1, 2](b.md)"
 
 

@@ -364,6 +364,9 @@ def test_the_package_is_found_without_importing_it(package):
 def test_the_parameter_goes_before_the_package(package, encoder):
     assert find_encoder(str(encoder)) == (str(encoder), "tiny-bert")
     assert find_encoder(f"{encoder}/") == (str(encoder), "tiny-bert")
+    for absent in (f"{encoder}-absent", "./absent"):
+        with pytest.raises(FileNotFoundError, match="there is no such folder"):
+            find_encoder(absent)
 
 
 def test_the_hub_comes_last(no_package, encoder, monkeypatch):
