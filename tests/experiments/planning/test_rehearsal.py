@@ -199,8 +199,15 @@ def test_a_small_gpu_and_a_full_disk_are_named_before_anything_is_trained(tmp_pa
         MemoryError, match="the table does not fit into this GPU's.*new: .*accumulated"
     ):
         refuse_what_cannot_run(plan, tmp_path, gpu_bytes=0.9 * plan.trainings[0].cost.step_bytes)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    refuse_what_cannot_run(plan, tmp_path)  # this machine's memory is enough
+    monkeypatch.setattr(rehearsal.os, "sysconf", lambda name: 100)  # pages, and bytes of a page
+    with pytest.raises(MemoryError, match="this machine's, which shows no GPU, 0.0 GiB: new: "):
+        refuse_what_cannot_run(plan, tmp_path)
     monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=10))
     with pytest.raises(
         OSError, match="the table leaves .* and the disk has .* free.*COMPATKIT_HOME"
     ):
         refuse_what_cannot_run(plan, tmp_path, gpu_bytes=2**40)
+    stays = plan.to_dict()["disk_bytes"]
+    refuse_what_cannot_run(plan, tmp_path, gpu_bytes=2**40, there=stays - 10)
