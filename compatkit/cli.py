@@ -732,10 +732,13 @@ def tables(
     """
     if run and verify:
         raise ValueError("--run and --verify are two things: first make, then prove")
-    if (commands or ray or keep) and not run:
-        raise ValueError("--commands, --ray and --keep go with --run, such as --run all")
+    if (commands or ray or keep or gpus is not None) and not run:
+        raise ValueError("--commands, --ray, --gpus and --keep go with --run, such as --run all")
+    if (json or memory or device != "h100") and not plan:
+        raise ValueError("--json, --memory and --device go with --plan")
     if plan:
-        if run or verify or scale == "smoke":
+        given = context.get_parameter_source("scale") is not click.core.ParameterSource.DEFAULT
+        if run or verify or (given and scale != "paper"):
             raise ValueError("--plan stands alone, at the paper scale: --plan --scale paper")
         return _plan(only, task, seeds or 0, device, memory or 0.0, json)
     if verify:
