@@ -351,6 +351,19 @@ def test_bad_input_is_status_2_with_a_sentence(project, arguments, words):
     )
 
 
+def test_paper_scale_without_a_gpu_is_said_before_it_begins(monkeypatch, capsys):
+    begun = []
+    monkeypatch.setattr(
+        tables, "run_jobs", lambda wanted, **given: iter(begun.extend(wanted) or ())
+    )
+    for scale, shown, told in (("paper", "", 1), ("paper", "0", 0), ("mini", "", 0)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+        wanted = jobs(["bcwi:cost"], scale, ["banking77"])
+        assert command._make(wanted, 1, 0, "", 1, None) == 0
+        assert capsys.readouterr().err.count("no GPU is shown here") == told
+    assert len(begun) == 3
+
+
 def test_outside_the_project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = cli("--run", "bcwi:cost")

@@ -460,12 +460,15 @@ def remedy(
     at_once = largest_batch(step, memory)
     if at_once:
         parts = -(-step.batch // at_once)
-        return (
-            f"{says}: {parts} batches of {-(-step.batch // parts):,} accumulated, or {parts} GPUs"
-        )
+        each = -(-step.batch // parts)
+        how = f"an `accumulation` {parts} times as large in its recipe, room `recipes`"
+        if step.shape.head == "language":
+            how = f"`-p batch_size {each}`, and an `-p accumulation` {parts} times as large"
+        return f"{says}: {parts} batches of {each:,} accumulated ({how}), or {parts} GPUs"
     if step.shape.head == "language" and not step.checkpointing:
         again = remedy(replace(step, checkpointing=True), memory)
-        return f"{says}: gradient checkpointing" + (f" and {again}" if again else "")
+        told = f"{says}: gradient checkpointing (`-p gradient_checkpointing True`)"
+        return told + (f" and {again}" if again else "")
     return f"{says}: a GPU with more memory, or FSDP over several"
 
 # %% ../../../nbs/experiments/planning/rehearsal.ipynb #dc5d4296
@@ -518,6 +521,7 @@ class JobPlan(NamedTuple):
             "download_bytes": sum(size for _, size in self.downloads),
             "downloads": dict(self.downloads),
             "device": self.device.name,
+            "utilisation": dict(self.device.utilisation),
             "memory_bytes": self.memory,
             "fits": not self.remedies,
             "remedies": self.remedies,
