@@ -732,10 +732,13 @@ def tables(
     """
     if run and verify:
         raise ValueError("--run and --verify are two things: first make, then prove")
-    if (commands or ray or keep) and not run:
-        raise ValueError("--commands, --ray and --keep go with --run, such as --run all")
+    if (commands or ray or keep or gpus is not None) and not run:
+        raise ValueError("--commands, --ray, --gpus and --keep go with --run, such as --run all")
+    if (json or memory or device != "h100") and not plan:
+        raise ValueError("--json, --memory and --device go with --plan")
     if plan:
-        if run or verify or scale == "smoke":
+        given = context.get_parameter_source("scale") is not click.core.ParameterSource.DEFAULT
+        if run or verify or (given and scale != "paper"):
             raise ValueError("--plan stands alone, at the paper scale: --plan --scale paper")
         return _plan(only, task, seeds or 0, device, memory or 0.0, json)
     if verify:
@@ -779,10 +782,12 @@ def _plan(names, task, seeds, device, memory, json):
     if json:
         _print(dumps([one.to_dict() for one in plans], indent=1, ensure_ascii=False) + "\n")
         return
+    chosen, too_large = plans[0].device, sum(not one.to_dict()["fits"] for one in plans)
+    reached = ", ".join(f"{head} {share:.0%}" for head, share in chosen.utilisation)
     _print(
-        f"{len(plans)} jobs; {distinct_hours(plans):,.0f} hours on {plans[0].device.name} with "
-        f"runs that jobs share counted once; {sum(not one.to_dict()['fits'] for one in plans)} do "
-        "not fit into its memory as they are\n"
+        f"{len(plans)} jobs; {distinct_hours(plans):,.0f} hours on {chosen.name}, of whose peak "
+        f"models reach {reached}, with runs that jobs share counted once; {too_large} do not fit "
+        "into its memory as they are\n"
     )
 
 
@@ -799,13 +804,16 @@ def _make(missing, asked, workers, ray, cpus, gpus):
     """Run the jobs, telling of each as it comes. Gives the exit status."""
     from tqdm import tqdm
 
-    from compatkit.experiments.tables import help_job, run_jobs, run_jobs_on_ray
+    from compatkit.experiments.tables import help_job, machines_share, run_jobs, run_jobs_on_ray
 
     if not ray and gpus is not None and (gpus < 1 or gpus % 1):
         raise ValueError(
             f"--gpus {gpus:g}: on this machine a worker has a whole GPU, so give 1, 2, …; a share "
             "of one goes with --ray"
         )
+    if not ray and any(job.scale == "paper" for job in missing) and not machines_share()[2]:
+        words = "no GPU is shown here, and the paper scale will take very long without one"
+        print(f"{words}: `--plan` says how many hours a GPU needs", file=sys.stderr)
     # a table at smoke is over before a second process has started
     helper = help_job if any(job.scale != "smoke" for job in missing) else None
     outcomes = (

@@ -185,25 +185,35 @@ def machines_share(
 
 
 def _gpus() -> list:
-    """The numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves, asked of the driver: importing
-    torch for it takes seconds.
+    """The numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves; ValueError for one that the
+    driver does not list.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [one.strip() for one in visible.split(",") if one.strip() not in ("", "-1")]
+    visible, listed = os.environ.get("CUDA_VISIBLE_DEVICES"), _listed_gpus()
+    if visible is None:
+        return listed or []
+    named = [one.strip() for one in visible.split(",") if one.strip() not in ("", "-1")]
+    # a GPU may also be named by its UUID, which the driver checks
+    unknown = [one for one in named if one.isdigit() and one not in listed] if listed else []
+    if unknown:
+        raise ValueError(
+            f"CUDA_VISIBLE_DEVICES names GPU {', '.join(unknown)} and `nvidia-smi -L` lists "
+            f"{', '.join(listed)}: name some of these"
+        )
+    return named
+
+
+def _listed_gpus() -> list | None:
+    """The numbers of all GPUs, asked of the driver, since importing torch for it takes seconds;
+    None where the driver does not answer.
+    """
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
-        return []
-    return (
-        [
-            str(number)
-            for number, line in enumerate(listed.stdout.splitlines())
-            if line.startswith("GPU ")
-        ]
-        if listed.returncode == 0
-        else []
-    )
+        return None
+    if listed.returncode:
+        return None
+    found = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]
+    return [str(number) for number in range(len(found))]
 
 
 def run_jobs(
@@ -275,13 +285,13 @@ def run_jobs_on_ray(
     helper: Callable | None = None,  # (job, folder, threads): what a node without a job does
 ) -> Iterator[Outcome]:
     """Each job's outcome, as they come; ModuleNotFoundError without ray, ConnectionError in
-    seconds where no cluster answers.
+    seconds where no cluster answers, ValueError for more than any of its nodes has.
     """
     ray = _connected(address)
     where = str(Path(folder or home()).resolve())
     paths = {"COMPATKIT_ROOT": str(project_root()), "PYTHONPATH": str(Path(__file__).parents[2])}
     there = ray.cluster_resources()
-    gpus = (1.0 if there.get("GPU") else 0.0) if gpus is None else gpus
+    gpus = _gpus_of_a_job(ray, threads, gpus)
     share = {"num_cpus": threads, "num_gpus": gpus, "runtime_env": {"env_vars": paths}}
     made, helped = (
         ray.remote(max_retries=retries, **share)(what)
@@ -301,6 +311,23 @@ def run_jobs_on_ray(
         ray.wait(helpers, num_returns=len(helpers), timeout=10) if helpers else None
     finally:
         ray.shutdown()
+
+
+def _gpus_of_a_job(ray, cpus: int, gpus: float | None) -> float:
+    """How many each job takes; ValueError where no node could ever take one, since Ray would wait
+    for such a node without end.
+    """
+    nodes = [one["Resources"] for one in ray.nodes() if one["Alive"]]
+    gpus = float(any(one.get("GPU") for one in nodes)) if gpus is None else gpus
+    if any(one.get("CPU", 0) >= cpus and one.get("GPU", 0) >= gpus for one in nodes):
+        return gpus
+    ray.shutdown()
+    sizes = {(one.get("CPU", 0), one.get("GPU", 0)) for one in nodes}
+    raise ValueError(
+        f"a job asks for {cpus} CPUs and {gpus:g} GPUs, and the cluster's nodes have "
+        + " or ".join(f"{there:g} and {with_it:g}" for there, with_it in sorted(sizes))
+        + ": ask for less with --cpus and --gpus, or add a node"
+    )
 
 
 def _on_a_node(work: Callable, job: Job, where: str, threads: int) -> str:

@@ -67,23 +67,29 @@ def missing_shards(
 def _refused(name: str, kind: str, revision: str | None, error: Exception) -> str:
     """The sentence for a repository that is gated, or has lost the revision that is asked for."""
     if type(error).__name__ == "GatedRepoError":
+        page = f"https://huggingface.co/{'datasets/' if kind == 'dataset' else ''}{name}"
         return (
-            f"the {kind} {name!r} is gated: accept its terms at https://huggingface.co/{name}, "
+            f"the {kind} {name!r} is gated: accept its terms at {page}, "
             f"then `hf auth login`, or set HF_TOKEN to a token of that account"
         )
+    place = f" (a model's may be ./{name} where you start)" if kind == "model" else ""
     return (
         f"the {kind} {name!r} has no revision {revision!r} any more: give a local folder with its "
-        f"files, or another revision"
+        f"files{place}, or another revision"
     )
 
 
-def _nowhere(name: str, kind: str, cause: str = "") -> FileNotFoundError:
+def _nowhere(
+    name: str, kind: str, revision: str | None = None, cause: str = ""
+) -> FileNotFoundError:
     """The error for what neither the cache nor the hub gives."""
+    # without the revision the cache would be filled with another one, and asked in vain
+    options = " --repo-type dataset" * (kind == "dataset")
+    options += f" --revision {revision}" if revision else ""
     return FileNotFoundError(
         f"no whole local copy of the {kind} {name!r} and the hub cannot be reached from "
         f"here{cause}. Give a local folder instead, or fill the cache where there is a network: "
-        f"`hf download {name}{' --repo-type dataset' if kind == 'dataset' else ''}`, and set "
-        "HF_HOME to it"
+        f"`hf download {name}{options}`, and set HF_HOME to it"
     )
 
 # %% ../../nbs/support/hub.ipynb #dbe7e41c
@@ -110,7 +116,7 @@ def repository(
             f"{name!r} is neither a folder here nor a possible id on the hub: {error}"
         ) from None
     if not reachable():
-        raise _nowhere(name, kind)
+        raise _nowhere(name, kind, revision)
     return _fetched(asked)
 
 
@@ -133,7 +139,8 @@ def _fetched(asked: dict) -> Path:
             full = f"the disk is full while {name!r} is fetched"
             remedy = "make room, or set HF_HOME to a larger disk"
             raise OSError(errno.ENOSPC, f"{full}: {remedy}") from None
-        raise _nowhere(name, kind, f" ({type(error).__name__}: {error})") from None
+        cause = f" ({type(error).__name__}: {error})"
+        raise _nowhere(name, kind, asked["revision"], cause) from None
 
 # %% ../../nbs/support/hub.ipynb #f5faba67
 def local_copies(

@@ -11,6 +11,7 @@ import time
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -121,6 +122,42 @@ def test_workers_share_cores_and_gpus(monkeypatch):
     assert machines_share(gpus=1) == (1, 8, ["2"])
     with pytest.raises(ValueError, match="3 GPUs are asked for and this machine shows 2.*VISIBLE"):
         machines_share(gpus=3)
+
+
+def test_a_gpu_that_the_driver_does_not_list_is_named(monkeypatch):
+    """CUDA leaves out what follows such a number, and the job would train on the processor."""
+    lines = "GPU 0: One (UUID: GPU-a)\nGPU 1: One (UUID: GPU-b)\n"
+    answer = subprocess.CompletedProcess([], 0, lines, "")
+    monkeypatch.setattr(tables.subprocess, "run", lambda *given, **options: answer)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-a")
+    assert machines_share()[2] == ["1", "GPU-a"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,7")
+    with pytest.raises(ValueError, match="names GPU 7 and `nvidia-smi -L` lists 0, 1: name some"):
+        machines_share()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert machines_share()[2] == ["0", "1"]
+    answer.returncode = 9  # the driver does not answer
+    assert machines_share()[2] == []
+
+
+@pytest.mark.parametrize("cpus, gpus", [(1, 9), (1, 3), (64, 0)])
+def test_more_than_any_node_of_a_cluster_has_is_refused_at_once(monkeypatch, cpus, gpus):
+    """Ray itself would wait for such a node without end, though two nodes have four together."""
+    resources = [{"CPU": 8.0, "GPU": 2.0}] * 2 + [{"CPU": 4.0}]
+    nodes = [{"Alive": True, "Resources": one} for one in resources]
+    nodes.append({"Alive": False, "Resources": {"CPU": 64.0, "GPU": 9.0}})
+    left = []
+    ray = SimpleNamespace(
+        nodes=lambda: nodes,
+        cluster_resources=lambda: {"CPU": 20.0, "GPU": 4.0},
+        shutdown=lambda: left.append(True),
+    )
+    monkeypatch.setattr(tables, "_connected", lambda address: ray)
+    words = f"asks for {cpus} CPUs and {gpus} GPUs, and .* have 4 and 0 or 8 and 2: ask for less"
+    with pytest.raises(ValueError, match=words):
+        next(run_jobs_on_ray([one_job()], "auto", threads=cpus, gpus=gpus))
+    assert left == [True]
+    assert tables._gpus_of_a_job(ray, 8, 2.0) == 2.0 and tables._gpus_of_a_job(ray, 8, None) == 1.0
 
 
 def pretended(log, seconds=0.02):
@@ -285,6 +322,17 @@ def test_a_failed_job_is_told_and_status_1(project):
         (["--scale", "papr", "--run", "all"], "did you mean paper"),
         (["--run", "all", "--task", "sst-2"], "did you mean sst2"),
         (["--commands"], "go with --run"),
+        (["--gpus", "2"], "go with --run"),
+        (["--memory", "24"], "go with --plan"),
+        (["--device", "a100"], "go with --plan"),
+        (["--plan", "--memory", "24GB"], "not a valid float"),
+        (["--plan", "--memory", "nan"], "a memory of nan GiB: give a number"),
+        (["--plan", "--memory", "inf"], "a memory of inf GiB: give a number"),
+        (["--plan", "--device", "b200"], "device 'b200' is not one of h100, a100"),
+        (["--plan", "--scale", "mini"], "at the paper scale"),
+        (["--plan", "--scale", "papr"], "at the paper scale"),
+        (["--plan", "--only", "bcwi:mian"], "did you mean bcwi:main"),
+        (["--plan", "--task", "imagnet"], "did you mean imagenet"),
         (["--run", "all", "--verify"], "two things"),
         (
             ["--run", "bcwi:cost", "--scale", "smoke", "--ray", "127.0.0.1:1"],
@@ -301,6 +349,19 @@ def test_bad_input_is_status_2_with_a_sentence(project, arguments, words):
     assert done.returncode == 2 and words in done.stderr and len(done.stderr.splitlines()) == 1, (
         done.stdout + done.stderr
     )
+
+
+def test_paper_scale_without_a_gpu_is_said_before_it_begins(monkeypatch, capsys):
+    begun = []
+    monkeypatch.setattr(
+        tables, "run_jobs", lambda wanted, **given: iter(begun.extend(wanted) or ())
+    )
+    for scale, shown, told in (("paper", "", 1), ("paper", "0", 0), ("mini", "", 0)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+        wanted = jobs(["bcwi:cost"], scale, ["banking77"])
+        assert command._make(wanted, 1, 0, "", 1, None) == 0
+        assert capsys.readouterr().err.count("no GPU is shown here") == told
+    assert len(begun) == 3
 
 
 def test_outside_the_project(tmp_path, monkeypatch):

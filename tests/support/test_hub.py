@@ -177,6 +177,18 @@ def test_what_is_nowhere_is_said_at_once_with_the_remedy(tmp_path, variables, mo
             and "hf download org/" in answer["message"]
         )
     assert "--repo-type dataset" in table["message"] and "--repo-type" not in model["message"]
+    assert "--revision" not in model["message"] + table["message"]
+
+
+def test_the_remedy_fetches_the_revision_that_is_asked_for(tmp_path):
+    """Without it the cache is filled with the main branch, and the next run stops as before."""
+    request = {"name": "org/table", "kind": "dataset", "revision": "refs/convert/parquet"}
+    pinned, converted = ask(
+        tmp_path, {"name": "org/model", "revision": COMMIT}, request, HF_HUB_OFFLINE="1"
+    )
+    assert f"`hf download org/model --revision {COMMIT}`" in pinned["message"]
+    options = "--repo-type dataset --revision refs/convert/parquet"
+    assert f"`hf download org/table {options}`" in converted["message"]
 
 
 def test_an_impossible_id_is_named(tmp_path):
@@ -378,11 +390,15 @@ def test_a_gated_repository_says_how_to_get_in(monkeypatch):
     refused_by(monkeypatch, GatedRepoError("gated", response=answer(403)))
     with pytest.raises(FileNotFoundError, match="'a/b' is gated: accept its terms.*HF_TOKEN"):
         hub.repository("a/b")
+    with pytest.raises(FileNotFoundError, match="at https://huggingface.co/datasets/a/b, then"):
+        hub.repository("a/b", kind="dataset")
 
 
 def test_a_revision_that_is_gone_is_named(monkeypatch):
     refused_by(monkeypatch, RevisionNotFoundError("gone", response=answer(404)))
-    with pytest.raises(FileNotFoundError, match="'a/b' has no revision 'refs/pr/4' any more"):
+    with pytest.raises(
+        FileNotFoundError, match="'a/b' has no revision 'refs/pr/4' any more.*/a/b where"
+    ):
         hub.repository("a/b", revision="refs/pr/4")
 
 

@@ -493,6 +493,7 @@ def plan(
     memory: float = 0.0,  # GiB; 0: the device's
 ) -> Iterator[JobPlan]:
     """Each job's plan; ValueError for a job of another scale or an unknown device."""
+    plan_line("", (), device, memory)  # what is wrong with these is said before minutes pass
     for job in jobs:
         if job.scale != "paper":
             raise ValueError(f"{job}: a plan is made for the paper scale")

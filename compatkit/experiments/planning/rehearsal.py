@@ -4,11 +4,14 @@
 
 # %% auto #0
 __all__ = ['HEADS', 'EVALUATED_AT_ONCE', 'KERNEL_SECONDS', 'DEVICES', 'Shape', 'shape_of', 'Step', 'Cost', 'rehearse', 'Device',
-           'Trainings', 'trainings_of', 'largest_batch', 'remedy', 'JobPlan', 'plan_line', 'refuse_what_cannot_run']
+           'Trainings', 'trainings_of', 'largest_batch', 'remedy', 'JobPlan', 'plan_line', 'memory_here',
+           'refuse_what_cannot_run']
 
 # %% ../../../nbs/experiments/planning/rehearsal.ipynb #dc64a9a4
 import errno
 import json
+import math
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -457,12 +460,15 @@ def remedy(
     at_once = largest_batch(step, memory)
     if at_once:
         parts = -(-step.batch // at_once)
-        return (
-            f"{says}: {parts} batches of {-(-step.batch // parts):,} accumulated, or {parts} GPUs"
-        )
+        each = -(-step.batch // parts)
+        how = f"an `accumulation` {parts} times as large in its recipe, room `recipes`"
+        if step.shape.head == "language":
+            how = f"`-p batch_size {each}`, and an `-p accumulation` {parts} times as large"
+        return f"{says}: {parts} batches of {each:,} accumulated ({how}), or {parts} GPUs"
     if step.shape.head == "language" and not step.checkpointing:
         again = remedy(replace(step, checkpointing=True), memory)
-        return f"{says}: gradient checkpointing" + (f" and {again}" if again else "")
+        told = f"{says}: gradient checkpointing (`-p gradient_checkpointing True`)"
+        return told + (f" and {again}" if again else "")
     return f"{says}: a GPU with more memory, or FSDP over several"
 
 # %% ../../../nbs/experiments/planning/rehearsal.ipynb #dc5d4296
@@ -515,6 +521,7 @@ class JobPlan(NamedTuple):
             "download_bytes": sum(size for _, size in self.downloads),
             "downloads": dict(self.downloads),
             "device": self.device.name,
+            "utilisation": dict(self.device.utilisation),
             "memory_bytes": self.memory,
             "fits": not self.remedies,
             "remedies": self.remedies,
@@ -546,31 +553,48 @@ def plan_line(
     downloads: Sequence = (),  # (name, bytes)
     stored: int = 0,  # bytes of the images that are decoded once
 ) -> JobPlan:
-    """The plan of a job from its trainings; ValueError for an unknown device."""
+    """The plan of a job from its trainings; ValueError for an unknown device, or no amount of
+    memory.
+    """
     if device not in DEVICES:
         raise ValueError(f"device {device!r} is not one of {', '.join(DEVICES)}")
+    if not 0 <= memory < math.inf:
+        raise ValueError(f"a memory of {memory:g} GiB: give a number such as 24 or 80")
     chosen = DEVICES[device]
     limit = (memory or chosen.memory) * 2**30
     return JobPlan(job, tuple(trainings), chosen, limit, tuple(downloads), stored=stored)
 
 # %% ../../../nbs/experiments/planning/rehearsal.ipynb #rh0a0002
+def memory_here() -> tuple[float, str]:
+    """(bytes, whose they are) of the memory in which this machine trains: the GPU's, without one
+    its own; endless where the system does not say.
+    """
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_properties(0).total_memory, "this GPU's"
+    try:
+        count = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not a Unix
+        count = math.inf
+    return count, "this machine's, which shows no GPU,"
+
+
 def refuse_what_cannot_run(
     plan: JobPlan,
     folder: str | Path,  # where runs are kept
-    gpu_bytes: float | None = None,  # memory of the GPU; None: asked of torch, or not compared
+    gpu_bytes: float | None = None,  # memory of the GPU; None: that of this machine
+    there: int = 0,  # bytes that finished runs of this plan take already
 ) -> None:
-    """MemoryError for a step that the GPU cannot hold, OSError for runs that the disk cannot;
+    """MemoryError for a step that the memory cannot hold, OSError for runs that the disk cannot;
     both with their remedy.
     """
-    if gpu_bytes is None and torch.cuda.is_available():
-        gpu_bytes = torch.cuda.get_device_properties(0).total_memory
-    if gpu_bytes is not None and (remedies := plan._replace(memory=gpu_bytes).remedies):
+    memory, whose = memory_here() if gpu_bytes is None else (gpu_bytes, "this GPU's")
+    if remedies := plan._replace(memory=memory).remedies:
         raise MemoryError(
-            f"{plan.job} does not fit into this GPU's {gpu_bytes / 2**30:.1f} GiB: "
-            f"{'; '.join(remedies)}"
+            f"{plan.job} does not fit into {whose} {memory / 2**30:.1f} GiB: {'; '.join(remedies)}"
         )
     place = next(path for path in (Path(folder), *Path(folder).parents) if path.exists())
-    stays, free = sum(one.disk for one in plan.trainings), shutil.disk_usage(place).free
+    stays = sum(one.disk for one in plan.trainings) - there
+    free = shutil.disk_usage(place).free
     if stays > free:
         raise OSError(
             errno.ENOSPC,

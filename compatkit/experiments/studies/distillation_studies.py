@@ -178,13 +178,15 @@ class DistillationStudy:
             for group in (grids, students)
         )
         old_task = update.data.old if update.data else study.task
+        old, new = update.old_recipe, update.new_recipe
+        asked = old if self.asks_for_weights else None  # at every step
         study.plan(
             f"table {self.table}",
-            Planned("old", self.members, update.old_recipe, task=old_task),
-            Planned("new", self.members, update.new_recipe),
-            Planned("treated", searched + fixed * study.seeds, update.new_recipe),
-            Planned("old students of ensembles", taught, update.old_recipe),
-            Planned("new students of ensembles", taught, update.new_recipe),
+            Planned("old", self.members, old, task=old_task, kept=self.asks_for_weights),
+            Planned("new", self.members, new, kept=self.table == "mrpc"),
+            Planned("treated", searched + fixed * study.seeds, new, beside=asked),
+            Planned("old students of ensembles", taught, old),
+            Planned("new students of ensembles", taught, new),
         )
 
     def train(self) -> None:

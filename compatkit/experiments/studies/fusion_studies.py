@@ -127,6 +127,7 @@ class FusionStudy:
     def plan(self, name: str) -> None:
         """Say what an upgrade trains."""
         (old, new), seeds = self.recipes(name), self.study.seeds
+        paper = self.study.scale == "paper"  # as `run` does there
         distilled, gated = (
             trainings_of_search(len(grid), seeds) if grid else 0
             for grid in (self.distillations, self.gates)
@@ -135,9 +136,10 @@ class FusionStudy:
             f"upgrade {name}",
             Planned("old", seeds if old.model != "linear" else 1, old),
             Planned("old with a fold left out", self.folds * seeds, old),
-            Planned("new", self.members or seeds, new),
+            Planned("new", self.members or seeds, new, kept=1),
             Planned("distilled", distilled, new),
-            Planned("last epochs of gated fusion", gated, new, epochs=1),
+            Planned("last epochs of gated fusion", gated, new, epochs=1, kept=not paper),
+            Planned("of them once more, to be kept", seeds * paper, new, epochs=1, kept=1),
         )
 
     def untreated(self, name: str) -> Upgrade:

@@ -68,7 +68,12 @@ from ..running.parameters import choose_scale
 from ..running.published import ToPublish, publish_study, published_first
 from ..running.runs import Run, finish_shared_runs, home
 from ..running.store import study_name
-from .study import ModelBar, Upgrade, common_parameters
+from compatkit.experiments.studies.study import (
+    ModelBar,
+    Upgrade,
+    bytes_of_runs,
+    common_parameters,
+)
 from ...language.adapters import AdapterRecipe
 from ...language.harness import HARNESS_TASKS, harness_version, readable_by_harness
 from ...language.models import judge, length_normalized
@@ -450,7 +455,7 @@ def plan(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None =
     rehearsed = []
     if study.scale == "paper" and study.chosen.max_steps <= 0:
         line = rehearsal_of(study, each)
-        refuse_what_cannot_run(line, home())
+        refuse_what_cannot_run(line, home(), there=bytes_of_runs([study.recipe]))
         rehearsed = [str(line)]
     return "\n".join(
         [

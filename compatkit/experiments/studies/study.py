@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['known_task', 'text_task', 'update_task', 'count', 'count_or_auto', 'natural', 'number_from', 'common_parameters',
-           'seconds_per_epoch', 'lasting', 'ModelBar', 'defaults_of', 'command', 'Planned', 'labels_of', 'verdict_of',
-           'table_lines', 'Study']
+           'seconds_per_epoch', 'lasting', 'ModelBar', 'defaults_of', 'command', 'Planned', 'bytes_of_runs',
+           'labels_of', 'verdict_of', 'table_lines', 'Study']
 
 # %% ../../../nbs/experiments/studies/study.ipynb #4e65a3f0
 import ast
@@ -43,7 +43,13 @@ from compatkit.experiments.models.upgrades import (
     search,
     some,
 )
-from ..planning.rehearsal import plan_line, refuse_what_cannot_run, trainings_of
+from compatkit.experiments.planning.rehearsal import (
+    Trainings,
+    plan_line,
+    refuse_what_cannot_run,
+    shape_of,
+    trainings_of,
+)
 from ..reporting.accuracy_and_flips import accuracy_nfr_picture
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
@@ -63,6 +69,8 @@ from compatkit.experiments.running.runs import (
     SHARED,
     Run,
     configuration_hash,
+    contains,
+    find,
     finish_shared_runs,
     home,
     project_root,
@@ -340,6 +348,15 @@ class Planned(NamedTuple):
     recipe: Recipe | None = None  # None: nothing that takes time
     epochs: float | None = None  # of each training; None: the recipe's
     task: Task | None = None  # what it trains on; None: the study's task
+    kept: int = 0  # sets of weights that each training leaves
+    beside: Recipe | None = None  # of an old model that answers at every step
+
+    def training(self, task: Task) -> Trainings:
+        """The same for a rehearsal."""
+        task = self.task or task
+        old = shape_of(self.beside, len(task.classes)) if self.beside else None
+        sizes = {"kept": self.kept, "epochs": self.epochs, "old": old}
+        return trainings_of(self.kind, self.number, self.recipe, task, **sizes)
 
     def seconds(self, task: Task) -> float:
         """About how long these trainings take here."""
@@ -347,6 +364,15 @@ class Planned(NamedTuple):
             return 0.0
         epochs = self.recipe.epochs if self.epochs is None else self.epochs
         return self.number * epochs * seconds_per_epoch(self.recipe, self.task or task)
+
+
+def bytes_of_runs(recipes: Sequence[Recipe]) -> int:
+    """What the finished runs of these recipes take on the disk: a table that goes on does not
+    need that room again.
+    """
+    known = [{"recipe": recipe.identity()} for recipe in recipes]
+    runs = [run for run in find() if any(contains(run.configuration, one) for one in known)]
+    return sum(file.stat().st_size for run in runs for file in run.folder.rglob("*"))
 
 
 def labels_of(task: Task, prefix: str = "") -> dict:
@@ -476,16 +502,10 @@ class Study:
         """Print the rehearsed line of what was planned; MemoryError or OSError if this machine
         cannot hold it.
         """
-        trainings = [
-            trainings_of(
-                each.kind, each.number, each.recipe, each.task or self.task, epochs=each.epochs
-            )
-            for each in planned
-            if each.number and each.recipe
-        ]
-        line = plan_line(name, trainings)
+        trained = [each for each in planned if each.number and each.recipe]
+        line = plan_line(name, [each.training(self.task) for each in trained])
         print(line)
-        refuse_what_cannot_run(line, home())
+        refuse_what_cannot_run(line, home(), there=bytes_of_runs([one.recipe for one in trained]))
 
     # runs
     # ----------------------------------------------------------------------------------------------

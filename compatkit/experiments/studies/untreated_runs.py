@@ -185,8 +185,11 @@ class UntreatedRuns:
             )
         recipes = {name: self._recipes(study, name, sides) for name, sides in both.items()}
         for name, sides in both.items():
-            kinds = zip(("old", "new"), sides, recipes[name])
-            planned = [Planned(kind, study.seeds * (runs is None), of) for kind, runs, of in kinds]
+            kinds = zip(("old", "new"), sides, recipes[name], (0, 1))
+            planned = [
+                Planned(kind, study.seeds * (runs is None), of, kept=kept)
+                for kind, runs, of, kept in kinds
+            ]
             study.plan(f"upgrade {name}", *planned)
         with study.running():
             return {name: self._upgrade(study, name, *both[name], *recipes[name]) for name in both}

@@ -133,9 +133,9 @@ class UpdateStudy:
         seeds, update = self.study.seeds, self.update
         self.study.plan(
             update.name,
-            Planned("old", seeds, self.old_recipe, task=update.old),
-            Planned("target", seeds, self.old_recipe, task=update.new),
-            Planned("new", seeds + further, self.new_recipe, task=update.new),
+            Planned("old", seeds, self.old_recipe, task=update.old, kept=1),
+            Planned("target", seeds, self.old_recipe, task=update.new, kept=1),
+            Planned("new", seeds + further, self.new_recipe, task=update.new, kept=1),
         )
 
     def train(self) -> None:

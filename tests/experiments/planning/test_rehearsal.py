@@ -116,13 +116,21 @@ def test_what_fits_has_no_remedy_and_what_does_not_has_one_that_works(step):
     assert few < step.batch
     if few:
         assert rehearse(replace(step, batch=few)).step_bytes <= 0.91 * needed
-        assert "accumulated" in remedy(step, 0.9 * needed)
+        parts = -(-step.batch // few)
+        # a recipe may accumulate already, as ResNet's does
+        words = f"accumulated (an `accumulation` {parts} times as large in its recipe"
+        assert words in remedy(step, 0.9 * needed)
     assert "GiB" in remedy(step, 10) and "FSDP" in remedy(step, 10)
 
 
 def test_a_language_model_that_does_not_fit_computes_its_activations_again():
     language = Step(LLAMA, 1, 64, weights="bfloat16", rank=4)
-    assert "gradient checkpointing" in remedy(language, 0.2 * rehearse(language).step_bytes)
+    told = remedy(language, 0.2 * rehearse(language).step_bytes)
+    assert "gradient checkpointing (`-p gradient_checkpointing True`)" in told
+    four = replace(language, batch=4)
+    halved = rehearse(replace(language, batch=2)).step_bytes
+    told = remedy(four, 1.01 * halved)
+    assert "`-p batch_size 2`, and an `-p accumulation` 2 times as large" in told
 
 
 def test_answers_alone_cost_no_step():
@@ -149,6 +157,7 @@ def test_a_plan_adds_its_trainings_and_names_what_does_not_fit():
     )
     assert content["disk_bytes"] == 3 * (2 * 4 * trained.cost.parameters + 40 * (2 * 4 + 48))
     assert content["fits"] and content["hours"] > 0 and "3 new" in str(line)
+    assert content["utilisation"] == {"text": 0.35, "image": 0.12, "language": 0.4}
     tight = plan_line("job", [trained], memory=0.9 * trained.cost.step_bytes / 2**30)
     assert not tight.to_dict()["fits"] and "does not fit: new" in str(tight)
     with pytest.raises(ValueError, match="'tpu' is not one of h100, a100"):
@@ -199,8 +208,15 @@ def test_a_small_gpu_and_a_full_disk_are_named_before_anything_is_trained(tmp_pa
         MemoryError, match="the table does not fit into this GPU's.*new: .*accumulated"
     ):
         refuse_what_cannot_run(plan, tmp_path, gpu_bytes=0.9 * plan.trainings[0].cost.step_bytes)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    refuse_what_cannot_run(plan, tmp_path)  # this machine's memory is enough
+    monkeypatch.setattr(rehearsal.os, "sysconf", lambda name: 100)  # pages, and bytes of a page
+    with pytest.raises(MemoryError, match="this machine's, which shows no GPU, 0.0 GiB: new: "):
+        refuse_what_cannot_run(plan, tmp_path)
     monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=10))
     with pytest.raises(
         OSError, match="the table leaves .* and the disk has .* free.*COMPATKIT_HOME"
     ):
         refuse_what_cannot_run(plan, tmp_path, gpu_bytes=2**40)
+    stays = plan.to_dict()["disk_bytes"]
+    refuse_what_cannot_run(plan, tmp_path, gpu_bytes=2**40, there=stays - 10)

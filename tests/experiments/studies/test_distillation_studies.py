@@ -143,6 +143,15 @@ def test_the_plan_counts_what_is_trained(begun, capsys):
     )
 
 
+@pytest.mark.parametrize("old_logits, asked", [("kept", None), ("recomputed", tiny.RECIPE)])
+def test_an_old_model_that_is_asked_again_is_planned_with_its_weights(begun, old_logits, asked):
+    planned, models = {}, begun("main", old_logits=old_logits)
+    models.study.plan = lambda name, *kinds: planned.update({one.kind: one for one in kinds})
+    models.plan({"FD-LM": [FocalDistillation()]}, {})
+    assert planned["old"].kept == bool(asked) and planned["treated"].beside == asked
+    assert planned["new"].kept == 0 and planned["new"].beside is None
+
+
 def test_mrpc_finds_the_runs_of_gated_fusion(begun):
     models = begun("mrpc", seeds=1)
     models.train()

@@ -73,6 +73,22 @@ def test_what_is_counted_is_what_was_planned(fusion, fused, capsys):
     assert len(fusion.study.runs) == 2 + 3 + 4 + 4
 
 
+def test_at_paper_scale_the_chosen_gates_are_trained_once_more_and_weights_counted(home):
+    planned = {}
+    fusion = begun([DynamicDistillation(0.0), DynamicDistillation(1.0)], members=3)
+    fusion.study.scale = "paper"
+    fusion.study.plan = lambda name, *kinds: planned.update({one.kind: one for one in kinds})
+    fusion.plan("a")
+    counts = {kind: (one.number, one.kept) for kind, one in planned.items() if one.number}
+    assert counts == {
+        "old": (2, 0),
+        "new": (3, 1),
+        "distilled": (4, 0),
+        "last epochs of gated fusion": (4, 0),
+        "of them once more, to be kept": (2, 1),
+    }
+
+
 def test_gates_are_published_with_logits_and_what_they_answer_alone(fusion, fused):
     published = fusion.study._published
     splits = {"selection", "test", "selection-alone", "test-alone"}

@@ -17,6 +17,7 @@ from compatkit.experiments.studies import study as room
 from compatkit.experiments.studies.study import (
     Planned,
     Study,
+    bytes_of_runs,
     command,
     common_parameters,
     count,
@@ -231,6 +232,30 @@ def test_the_plan_says_counts_and_leaves_out_what_is_none(capsys, monkeypatch):
     assert capsys.readouterr() == ("upgrade b: nothing to train, the runs are there\n", "")
     assert Planned("linear", 5, Recipe("linear")).seconds(tiny.task()) == 0
     assert Planned("last epochs", 4, Recipe(epochs=3), epochs=1).seconds(tiny.task()) == 120
+
+
+def test_at_paper_scale_weights_need_room_and_what_is_there_does_not(trained, monkeypatch):
+    there = bytes_of_runs([tiny.RECIPE])
+    assert there > 0 and bytes_of_runs([replace(tiny.RECIPE, epochs=9)]) == 0
+    few, kept = (Planned("new", 50, tiny.RECIPE, kept=count) for count in (0, 1))
+    trained_once = kept.training(tiny.task())
+    weights = 4 * trained_once.cost.parameters
+    assert trained_once.disk == few.training(tiny.task()).disk + 50 * weights > there
+    free = SimpleNamespace(free=trained_once.disk - there)
+    monkeypatch.setattr("shutil.disk_usage", lambda place: free)
+    a_study("paper").plan("upgrade a", kept)
+    free.free -= 1
+    with pytest.raises(OSError, match="upgrade a leaves .* COMPATKIT_HOME"):
+        a_study("paper").plan("upgrade a", kept)
+
+
+def test_an_old_model_that_answers_at_every_step_needs_memory_too():
+    alone, asked = (
+        Planned("treated", 1, tiny.RECIPE, beside=old).training(tiny.task()).cost
+        for old in (None, tiny.RECIPE)
+    )
+    assert asked.step_bytes == alone.step_bytes + 4 * alone.parameters
+    assert asked.step_flops == alone.step_flops + alone.forward_flops
 
 
 def test_what_is_kept_of_a_study(trained, monkeypatch):
