@@ -1108,9 +1108,7 @@ def check_retirement(rows: RetirementRows, trained: Sequence[str]) -> None:
     print(f"both models competent: {able}; {counts}")
     if study.scale == "smoke" and study.embedded and not study.wiring:
         plain = _plain(new).prediction
-        without = [
-            name for name in trained if (rows.answers[name][0].prediction == plain).all()
-        ]
+        without = [name for name in trained if (rows.answers[name][0].prediction == plain).all()]
         if not (able and counts.negative) or without:
             raise RuntimeError(
                 "the smoke run shows nothing: models not competent, no flips, or methods without "

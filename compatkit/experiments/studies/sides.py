@@ -106,11 +106,11 @@ class Update:
 
     def old_run(self, study: Study, member: int, keep_epochs: Sequence[int] = ()) -> Run | Seen:
         """The old side's untreated model number `member`, which answers the training split too."""
+        kept = {"keep_epochs": tuple(keep_epochs)}
         if self.data is None:
-            options = {"splits": _EVERY, "keep_epochs": tuple(keep_epochs)}
-            return study.train(self.old_recipe, member, **options)
+            return study.train(self.old_recipe, member, splits=_EVERY, **kept)
         splits = tuple(f"new_{split}" for split in _EVERY)
-        run = train_once(self.data.old, self.old_recipe, member, splits=splits)
+        run = train_once(self.data.old, self.old_recipe, member, splits=splits, **kept)
         study.add(run, logits=True, splits=("new_selection", "new_test"))
         return Seen(run, self.data, True)
 

@@ -17,7 +17,7 @@ from compatkit.experiments.studies.distillation_studies import (
 )
 from compatkit.experiments.studies.sides import Compared, Update
 from compatkit.experiments.studies.study import Study
-from compatkit.training.data_updates import more_classes
+from compatkit.training.data_updates import more_classes, more_samples
 
 
 def parameters(**changes):
@@ -195,6 +195,15 @@ def test_old_logits_are_those_of_the_image_that_the_new_model_sees(begun):
     )
     assert not begun("3", tiny.image_task()).recomputes, "images that nothing changes"
     assert not begun("3").recomputes, "texts"
+
+
+def test_an_old_model_of_less_data_is_asked_about_changed_images_too(begun):
+    changed, task = replace(tiny.IMAGE_RECIPE, mirrored=True), tiny.image_task()
+    models = begun("5a", task, changed, more_samples(task), seeds=1, ensemble=2)
+    models.train()
+    (run,) = models.treat_all(FocalDistillation())
+    assert run.run.configuration["treatment"]["old_run"] == models.olds[0].run.id
+    assert models.olds[0].run.configuration["keep_epochs"] == [tiny.IMAGE_RECIPE.epochs]
 
 
 def test_old_logits_of_changed_images_need_the_old_weights(begun):
