@@ -34,8 +34,9 @@ from transformers import (
 )
 
 from compatkit.language.tasks import LANGUAGE_TASKS
+from compatkit.support.hub import CONVERTED
 from compatkit.training.models import REVISIONS, train_tokenizer
-from compatkit.training.tasks import CONVERTED
+from compatkit.training.tasks import TASKS
 
 WORDS = (
     "good bad film plot actor voice ending song dull bright slow quick long short warm cold "
@@ -77,11 +78,16 @@ INTENTS = tuple(f"intent_{number}" for number in range(6))
 # a quarter of the test split must be enough to train a head on (gated fusion, table 5), and the
 # training split for a map from 64 dimensions (embeddings)
 SIZES = {"train": 96, "validation": 32, "test": 96}
+COMMITS = {  # of the data sets that are read at one
+    source.hub: source.revision
+    for source in (*TASKS.values(), *LANGUAGE_TASKS.values())
+    if source.revision not in (None, CONVERTED)
+}
 
 
 def snapshot(folder: Path, kind: str, name: str, branch: str = "main", commit: str = "") -> Path:
     """The empty folder of one revision of a repository, with the reference that points to it."""
-    pinned = REVISIONS.get(name, ("", ""))[0] if kind == "model" else ""
+    pinned = REVISIONS.get(name, ("",))[0] if kind == "model" else COMMITS.get(name, "")
     commit = commit or (pinned if len(pinned) == 40 else ANY_COMMIT)
     repository = folder / "hub" / f"{kind}s--{name.replace('/', '--')}"
     (repository / "refs" / branch).parent.mkdir(parents=True, exist_ok=True)
@@ -384,14 +390,15 @@ def seed_of(name: str, split: str, number: int) -> int:
 def make_questions(folder: Path) -> None:
     """PIQA, HellaSwag, GSM8K and SAMSum."""
     for name, source in LANGUAGE_TASKS.items():
-        target = snapshot(folder, "dataset", source.hub, source.revision or "main")
+        converted = source.revision == CONVERTED
+        target = snapshot(folder, "dataset", source.hub, CONVERTED if converted else "main")
         for split, size in SIZES.items():
             if name == "gsm8k" and split == "validation":
                 continue
             rows = [question(name, split, number) for number in range(size)]
             place = (
                 f"{source.config}/{split}/0000.parquet"
-                if source.revision
+                if converted
                 else f"{source.config}/{split}-00000-of-00001.parquet"
             )
             (target / place).parent.mkdir(parents=True, exist_ok=True)

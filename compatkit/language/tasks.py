@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 # %% ../../nbs/language/tasks.ipynb #ecd0c908
 from ..support.hashing import hash_order
-from ..support.hub import local_copies, looked_for, repository
+from ..support.hub import CONVERTED, local_copies, looked_for, repository
 
 # %% ../../nbs/language/tasks.ipynb #13e663fc
 @dataclass(frozen=True)
@@ -362,9 +362,9 @@ class Source:
     measures: tuple
     generation: Generation | None = None
     tested: str = "test"  # the split whose labels are public and that is reported
-    revision: str | None = (
-        "refs/convert/parquet"  # the hub's own conversion to Parquet: no script is run
-    )
+    # the commit on the hub; the branch of the hub's own conversion to Parquet where a set exists
+    # only as a script, which is never run
+    revision: str | None = CONVERTED
 
 
 LANGUAGE_TASKS = {
@@ -380,11 +380,12 @@ LANGUAGE_TASKS = {
     "hellaswag": Source(
         "hellaswag",
         "Rowan/hellaswag",
-        "default",
+        "data",
         ("activity_label", "ctx", "endings", "label"),
         _hellaswag,
         ("choice",),
         tested="validation",
+        revision="218ec52e09a7e7462a5400043bb9a69a41d06b76",
     ),
     "gsm8k": Source(
         "gsm8k",
@@ -394,7 +395,7 @@ LANGUAGE_TASKS = {
         _gsm8k,
         ("number",),
         Generation(("Question:", "</s>", "<|im_end|>")),
-        revision=None,
+        revision="cc7b047b6e5bb11b4f1af84efc572db110a51b3c",
     ),
     "samsum": Source(
         "samsum",

@@ -22,6 +22,7 @@ from compatkit.language.tasks import (
     raw_text,
     without_overlap,
 )
+from compatkit.support.hub import CONVERTED
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SPLITS = {
@@ -32,7 +33,7 @@ SPLITS = {
 }
 SIZES = {"train": 60, "validation": 20, "test": 30}
 SHARDS = {
-    "gsm8k": "{config}/{split}-00000-of-00001.parquet"
+    name: "{config}/{split}-00000-of-00001.parquet" for name in ("gsm8k", "hellaswag")
 }  # the others lie where the hub converts to Parquet
 ARITHMETIC_FINGERPRINT = "c74e29ed"
 
@@ -98,20 +99,22 @@ def snapshot_of(home, name):
     """The same rows in the hub's cache layout, and a script that must not run."""
     source = LANGUAGE_TASKS[name]
     place = home / "hub" / f"datasets--{source.hub.replace('/', '--')}"
-    reference = place / "refs" / (source.revision or "main")
+    converted = source.revision == CONVERTED
+    commit = COMMIT if converted else source.revision
+    reference = place / "refs" / (CONVERTED if converted else "main")
     reference.parent.mkdir(parents=True)
-    reference.write_text(COMMIT)
+    reference.write_text(commit)
     for split in SPLITS[name]:
         write(
             place
             / "snapshots"
-            / COMMIT
+            / commit
             / SHARDS.get(name, "{config}/{split}/0000.parquet").format(
                 config=source.config, split=split
             ),
             rows_of(name, split),
         )
-    (place / "snapshots" / COMMIT / "script.py").write_text(
+    (place / "snapshots" / commit / "script.py").write_text(
         "raise SystemExit('a script of the hub ran')"
     )
 

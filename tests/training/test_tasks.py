@@ -17,6 +17,7 @@ import tiny
 from datasets import ClassLabel, Dataset, Features, Image, Value
 
 import compatkit.training.tasks
+from compatkit.support.hub import CONVERTED
 from compatkit.training.tasks import (
     EMBEDDED,
     PYDOC_MODULES,
@@ -159,10 +160,12 @@ def snapshot_of(home, name):
     """
     columns, splits, repository, pattern = LAYOUT[name]
     place = home / "hub" / f"datasets--{repository.replace('/', '--')}"
-    reference = place / "refs" / (TASKS[name].revision or "main")
+    converted = TASKS[name].revision == CONVERTED
+    reference = place / "refs" / (CONVERTED if converted else "main")
     reference.parent.mkdir(parents=True, exist_ok=True)
-    reference.write_text(COMMIT)
-    folder = place / "snapshots" / COMMIT
+    commit = COMMIT if converted else TASKS[name].revision or COMMIT
+    reference.write_text(commit)
+    folder = place / "snapshots" / commit
     for split in splits:
         path = pattern.format(config=TASKS[name].config, split=split)
         rows = rows_of(name, split)
@@ -435,10 +438,11 @@ def image_snapshot_of(home, name):
     _, splits, repository, pattern = IMAGES[name]
     place = home / "hub" / f"datasets--{repository.replace('/', '--')}"
     (place / "refs").mkdir(parents=True)
-    (place / "refs" / "main").write_text(COMMIT)
+    commit = TASKS[name].revision
+    (place / "refs" / "main").write_text(commit)
     for split in splits:
         file = pattern.format(split="valid" if split == "validation" else split)
-        write_images(place / "snapshots" / COMMIT / file, name, images_of(name, split))
+        write_images(place / "snapshots" / commit / file, name, images_of(name, split))
 
 
 @pytest.mark.parametrize("name", sorted(IMAGES))
@@ -1276,3 +1280,11 @@ print(json.dumps(sizes))
         path for path in (tmp_path / "home").rglob("*") if path.is_file() and path.stat().st_size
     ]
     assert left == []
+
+
+def test_a_set_that_is_no_script_is_read_at_one_commit():
+    converted = {name for name, source in TASKS.items() if source.revision == CONVERTED}
+    nowhere = {name for name, source in TASKS.items() if not source.hub}
+    commits = {name: TASKS[name].revision for name in {*TASKS} - converted - nowhere - {"clinc"}}
+    assert converted == {"massive", "banking77"} and nowhere == {"imagenet", "inaturalist"}
+    assert {len(commit) for commit in commits.values()} == {40}
