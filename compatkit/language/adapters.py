@@ -38,7 +38,12 @@ from transformers.trainer_callback import PrinterCallback
 # %% ../../nbs/language/adapters.ipynb #f388e773
 from .teachers import learnt_positions, model_fingerprint, whole_tensor
 from ..support.hashing import hash_order
-from ..training.loop import LengthGroupedSampler, last_checkpoint, resolve_precision
+from compatkit.training.loop import (
+    LengthGroupedSampler,
+    last_checkpoint,
+    on_one_device,
+    resolve_precision,
+)
 
 # %% ../../nbs/language/adapters.ipynb #bdf9b1ce
 if TYPE_CHECKING:
@@ -494,7 +499,7 @@ def _arguments(recipe: AdapterRecipe, seed: int, progress: bool, given: dict) ->
         "bf16": resolve_precision(recipe.precision) == "bfloat16",
         "use_cpu": not torch.cuda.is_available(),
     }
-    return TrainingArguments(**(defaults | recipe.arguments() | given))
+    return on_one_device(TrainingArguments(**(defaults | recipe.arguments() | given)))
 
 
 @dataclass

@@ -38,6 +38,7 @@ from transformers.trainer_callback import PrinterCallback
 # %% ../../nbs/language/models.ipynb #c42b1f7b
 from .tasks import Generation, Question, Questions, joined, raw_text
 from ..predictions import Predictions
+from ..training.loop import on_one_device
 from ..training.models import model_folder, quiet_loading, read_safely
 
 # %% ../../nbs/language/models.ipynb #1a3c4624
@@ -401,7 +402,7 @@ def language_arguments(
         "bf16": precision == "bfloat16",
         "use_cpu": not torch.cuda.is_available(),
     }
-    return TrainingArguments(**(defaults | given))
+    return on_one_device(TrainingArguments(**(defaults | given)))
 
 # %% ../../nbs/language/models.ipynb #4695e5bd
 @contextmanager

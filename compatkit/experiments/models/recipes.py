@@ -89,6 +89,11 @@ class Recipe:
                 raise ValueError(f"{name} {value!r} is not one of {', '.join(valid)}")
 
     @property
+    def changes_images(self) -> bool:
+        """Whether training sees other images than are asked about: mirrored, cut or padded."""
+        return bool(self.mirrored or self.padding or self.smallest_part)
+
+    @property
     def of_images(self) -> bool:
         """Whether its model reads images."""
         return self.model in ("resnet", "image")

@@ -238,6 +238,9 @@ class ResultTable:
     # what that column of the rows holds: accuracy, or the mean of a score, such as ROUGE-1
     quantity: str = "accuracy"
     unjudged: str = ""  # why no claim may be judged on it, such as "models at chance"; "": it may
+    # the split of the "as in the paper" columns; rows hold their figures of selection, by which
+    # settings are chosen
+    reported: str = "selection"
 
     def cells(self) -> tuple[list, list]:
         """(header, lines) as text."""
@@ -277,7 +280,9 @@ class ResultTable:
         if not row.seeds:
             return [row.method, row.setting, "not run", *["–"] * 6, "0"]
         paid = f" (pays with {self.quantity})" if row.pays else ""
-        chosen = [_percent(row.selection.get(name)) for name in ("accuracy", "nfr")]
+        on_test = {"accuracy": row.accuracy, "nfr": row.nfr}
+        shown = on_test if self.reported == "test" else row.selection
+        chosen = [_percent(shown.get(name)) for name in ("accuracy", "nfr")]
         return [
             row.method,
             row.setting,
@@ -322,6 +327,7 @@ class ResultTable:
             about
             | {"rows": rows, "paper": paper}
             | ({"unjudged": self.unjudged} if self.unjudged else {})
+            | ({"reported": self.reported} if self.reported != "selection" else {})
         )
 
     def to_csv(self) -> str:
@@ -513,6 +519,7 @@ def _table_of(content: dict) -> ResultTable:
         (row, measure): (value, spread) for row, measure, value, spread in content.get("paper", ())
     }
     further = content.get("quantity", "accuracy"), content.get("unjudged", "")
+    further += (content.get("reported", "selection"),)
     return ResultTable(
         content["title"], tuple(rows), tuple(content["notes"]), paper, content["command"], *further
     )

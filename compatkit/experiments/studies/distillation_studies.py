@@ -145,8 +145,7 @@ class DistillationStudy:
     def augments(self) -> bool:
         """Whether the new model sees changed images in training."""
         recipe = self.update.new_recipe
-        changed = recipe.mirrored or recipe.padding or recipe.smallest_part
-        return bool(self.study.task.image_field and changed)
+        return bool(self.study.task.image_field) and recipe.changes_images
 
     @property
     def recomputes(self) -> bool:

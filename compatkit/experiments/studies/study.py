@@ -666,9 +666,7 @@ class Study:
                 lines += [
                     f"settings tried on {min(self.seeds, GRID_SEEDS)} of {self.seeds} seed(s), "
                     "chosen on all their selection splits together, reported on test",
-                    '"as in the paper": chosen and reported on selection'
-                    if not upgrade.whole
-                    else f'"as in the paper": chosen on selection, reported on {WHOLE}',
+                    f'"as in the paper": chosen {self._where_the_paper_reports(upgrade)}',
                 ]
             lines += ["the old model is deterministic: one run serves all seeds"] * (
                 old.model == "linear"
@@ -685,6 +683,19 @@ class Study:
         )
         return (*lines, *own, *[told] * bool(recalled))
 
+    @property
+    def reports_test(self) -> bool:
+        """Whether the paper reports on what is the test split here: so with its images."""
+        return self.scale == "paper" and bool(self.task.image_field)
+
+    def _where_the_paper_reports(self, upgrade: Upgrade) -> str:
+        """How the "as in the paper" figures come about, in words."""
+        if upgrade.whole:
+            return f"on selection, reported on {WHOLE}"
+        return (
+            "on selection, reported on test" if self.reports_test else "and reported on selection"
+        )
+
     def figures(self, paper: str, table: int | str, **conditions: str) -> dict:
         """The paper's figures, at its own scale; nothing at any other."""
         if self.scale != "paper" or self.wiring:
@@ -700,7 +711,9 @@ class Study:
     ) -> ResultTable:
         """The table with its title, its notes and the command that makes it again."""
         title = f"{self.task.title}, {what}" + (": wiring only" if self.wiring else "")
-        return ResultTable(title, tuple(rows), tuple(notes), figures or {}, self.command())
+        reported = "test" if self.reports_test else "selection"
+        told = tuple(notes), figures or {}, self.command()
+        return ResultTable(title, tuple(rows), *told, reported=reported)
 
     def command(self) -> str:
         """The command that makes this table again."""

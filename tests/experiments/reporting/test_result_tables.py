@@ -269,6 +269,8 @@ def test_the_markdown_table_shows_every_measure():
     assert (
         old[3:6] == ["–", "–", "–"] and old[2] == "90.00 ± 1.00"
     )  # it has no flips against itself
+    on_test = lines_of(ResultTable("title", ROWS, reported="test").to_markdown())
+    assert on_test[6][7:9] == on_test[6][2:4] != fair[7:9]
     text = ResultTable("title", ROWS, ("a note",)).to_markdown()
     assert text.startswith("**title**") and text.endswith("- a note")
 
@@ -807,6 +809,8 @@ def test_a_table_of_scores_says_so_and_finds_its_own_printed_figures(tmp_path):
 def test_a_table_keeps_why_it_judges_nothing(tmp_path):
     ResultTable("t", ROWS, unjudged="models at chance").save(tmp_path / "t.json")
     assert load_table(tmp_path / "t.json").unjudged == "models at chance"
+    ResultTable("t", ROWS, reported="test").save(tmp_path / "t.json")
+    assert load_table(tmp_path / "t.json").reported == "test"
 
 
 def test_pct_prints_relative_nfr_by_its_equation_11():

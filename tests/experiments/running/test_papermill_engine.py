@@ -157,7 +157,19 @@ def test_the_users_command_in_a_terminal(project, tmp_path, monkeypatch):
     assert "the plan of mrpc PASSIVE" in shown, "threads that wait sleep"
     assert "shown here" not in shown, "a demonstration before the parameters"
     assert "%|" not in shown and "encryption" not in shown
-    assert not output.with_suffix(".log").exists(), "the kernel had nothing to complain about"
+    assert not output.with_suffix(".kernel.log").exists(), (
+        "the kernel had nothing to complain about"
+    )
+
+
+@needs_entry_point
+def test_a_log_of_ones_own_beside_the_output_stays(project, tmp_path):
+    own = tmp_path / "result.log"
+    own.write_text("what a person wrote")
+    command = [*PAPERMILL, "nbs/tiny.ipynb", str(tmp_path / "result.ipynb"), "-p", "word", "mrpc"]
+    status, shown = in_a_terminal(command, project)
+    assert status == 0, shown
+    assert own.read_text() == "what a person wrote"
 
 
 @needs_entry_point
