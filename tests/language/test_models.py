@@ -17,7 +17,9 @@ from make_lm_eval_samples import EXACT, MULTIPLE_CHOICE, OVERLAP, WORDS, tiny_la
 from peft import LoraConfig, get_peft_model
 from rouge_score.rouge_scorer import RougeScorer
 from tokenizers import normalizers, processors
+from transformers import TrainingArguments
 
+from compatkit.language import adapters
 from compatkit.language.models import (
     TokenRows,
     answer,
@@ -880,3 +882,13 @@ def test_a_task_of_one_s_own_is_answered(tmp_path):
     )
     judged = answer(model, tokenizer, task)
     assert judged.label is None and 0 <= judged.score[0] <= 1 and task.chance is None
+
+
+def test_a_language_model_is_trained_on_one_of_several_gpus(monkeypatch):
+    """Trainer puts a model under DataParallel wherever it sees two GPUs."""
+    several = property(lambda arguments: 1 if arguments.__dict__.get("_n_gpu") == 1 else 4)
+    monkeypatch.setattr(TrainingArguments, "n_gpu", several)
+    recipe = adapters.AdapterRecipe()
+    given = {"output_dir": "unused"}
+    made = language_arguments(**given), adapters._arguments(recipe, 0, False, given)
+    assert [one.n_gpu for one in made] == [1, 1]
