@@ -34,7 +34,6 @@ from transformers import (
 )
 
 from compatkit.language.tasks import LANGUAGE_TASKS
-from compatkit.support.hub import CONVERTED
 from compatkit.training.models import REVISIONS, train_tokenizer
 from compatkit.training.tasks import TASKS
 
@@ -81,7 +80,7 @@ SIZES = {"train": 96, "validation": 32, "test": 96}
 COMMITS = {  # of the data sets that are read at one
     source.hub: source.revision
     for source in (*TASKS.values(), *LANGUAGE_TASKS.values())
-    if source.revision not in (None, CONVERTED)
+    if source.hub and len(source.revision) == 40
 }
 
 
@@ -300,13 +299,13 @@ def make_glue(target: Path) -> None:
 
 def make_intents(folder: Path) -> None:
     """MASSIVE, Banking77 and AG News: the first word decides among six intents, four for news."""
-    for repository, config, text, label, branch in (
-        ("AmazonScience/massive", "en-US", "utt", "intent", CONVERTED),
-        ("PolyAI/banking77", "default", "text", "label", CONVERTED),
-        ("fancyzhx/ag_news", "data", "text", "label", "main"),
+    for repository, config, text, label, converted in (
+        ("AmazonScience/massive", "en-US", "utt", "intent", True),
+        ("PolyAI/banking77", "default", "text", "label", True),
+        ("fancyzhx/ag_news", "data", "text", "label", False),
     ):
         target, classes = (
-            snapshot(folder, "dataset", repository, branch),
+            snapshot(folder, "dataset", repository),
             INTENTS[: 4 if "news" in repository else 6],
         )
         for seed, split in enumerate(SIZES if "massive" in repository else ("train", "test")):
@@ -321,7 +320,7 @@ def make_intents(folder: Path) -> None:
             }
             place = (
                 f"{config}/{split}/0000.parquet"
-                if branch == CONVERTED
+                if converted
                 else f"{config}/{split}-00000-of-00001.parquet"
             )
             write_table(target / place, given, features)
@@ -390,8 +389,9 @@ def seed_of(name: str, split: str, number: int) -> int:
 def make_questions(folder: Path) -> None:
     """PIQA, HellaSwag, GSM8K and SAMSum."""
     for name, source in LANGUAGE_TASKS.items():
-        converted = source.revision == CONVERTED
-        target = snapshot(folder, "dataset", source.hub, CONVERTED if converted else "main")
+        converted = name in ("piqa", "samsum")  # a script or another format stands on main
+        branch = source.revision if source.revision.startswith("refs/") else "main"
+        target = snapshot(folder, "dataset", source.hub, branch)
         for split, size in SIZES.items():
             if name == "gsm8k" and split == "validation":
                 continue

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 # %% ../../nbs/language/tasks.ipynb #ecd0c908
 from ..support.hashing import hash_order
-from ..support.hub import CONVERTED, local_copies, looked_for, repository
+from ..support.hub import local_copies, looked_for, repository
 
 # %% ../../nbs/language/tasks.ipynb #13e663fc
 @dataclass(frozen=True)
@@ -362,9 +362,8 @@ class Source:
     measures: tuple
     generation: Generation | None = None
     tested: str = "test"  # the split whose labels are public and that is reported
-    # the commit on the hub; the branch of the hub's own conversion to Parquet where a set exists
-    # only as a script, which is never run
-    revision: str | None = CONVERTED
+    # the commit on the hub; where none is known, the branch with its own conversion to Parquet
+    revision: str = "refs/convert/parquet"
 
 
 LANGUAGE_TASKS = {
@@ -376,6 +375,7 @@ LANGUAGE_TASKS = {
         _piqa,
         ("choice",),
         tested="validation",
+        revision="142c51238b3ca2bc61e9a075913871b8b600e8e1",  # of the conversion: main is a script
     ),
     "hellaswag": Source(
         "hellaswag",

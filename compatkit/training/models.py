@@ -46,6 +46,7 @@ REVISIONS = {  # id on the hub → (revision, how its commit begins)
     "microsoft/resnet-18": ("65a5785d9156231087c481e0c7dd33a5ff6f7e3e", ""),
     "microsoft/resnet-50": ("34c2154c194f829b11125337b98c8f5f9965ff19", ""),
     "google/electra-base-discriminator": ("refs/pr/4", "622038d"),
+    "sentence-transformers/all-MiniLM-L6-v2": ("c9745ed1d9f207416be6d2e6f8de32d1f16199bf", ""),
 }
 
 

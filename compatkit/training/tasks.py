@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 # %% ../../nbs/training/tasks.ipynb #0943f817
 from ..support.hashing import hash_order
-from ..support.hub import CONVERTED, local_copies, looked_for, repository
+from ..support.hub import local_copies, looked_for, repository
 
 # %% ../../nbs/training/tasks.ipynb #fd971d1e
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Source:
     config: str  # folder of the configuration inside the repository; "" for none
     text: tuple  # the columns that a model reads
     label: str = "label"  # the column of the class
-    revision: str | None = None  # the commit on the hub, or the branch
+    revision: str | None = None  # the commit on the hub
     image: str = ""  # the column of the image, in place of texts
     # (folder, words) of a local copy that is lossy or a part; titles carry the words, ids the
     # folder
@@ -179,10 +179,23 @@ TASKS = {
     "sst2": Source("sst2", "nyu-mll/glue", "sst2", ("sentence",), revision=GLUE),
     "mrpc": Source("mrpc", "nyu-mll/glue", "mrpc", ("sentence1", "sentence2"), revision=GLUE),
     "qnli": Source("qnli", "nyu-mll/glue", "qnli", ("question", "sentence"), revision=GLUE),
+    # of these two the hub's own conversion to Parquet: on their main branch is a script alone
     "massive": Source(
-        "massive_en", "AmazonScience/massive", "en-US", ("utt",), "intent", CONVERTED
+        "massive_en",
+        "AmazonScience/massive",
+        "en-US",
+        ("utt",),
+        "intent",
+        "ed58ac423a2f4121720918bf5301577edce4ffd3",
     ),
-    "banking77": Source("banking77", "PolyAI/banking77", "default", ("text",), "label", CONVERTED),
+    "banking77": Source(
+        "banking77",
+        "PolyAI/banking77",
+        "default",
+        ("text",),
+        "label",
+        "689fcc406cf47a5fbe15f09393be5f206a009fcc",
+    ),
     "ag_news": Source(
         "ag_news",
         "fancyzhx/ag_news",
@@ -190,7 +203,14 @@ TASKS = {
         ("text",),
         revision="eb185aade064a813bc0b7f42de02595523103ca4",
     ),
-    "clinc": Source("clinc_oos_plus", "clinc/clinc_oos", "plus", ("text",), "intent"),
+    "clinc": Source(
+        "clinc_oos_plus",
+        "clinc/clinc_oos",
+        "plus",
+        ("text",),
+        "intent",
+        "155b9c710419136e17307b80d0a13e68cd46b4ec",
+    ),
     "fashion_mnist": Source(
         "fashion_mnist",
         "zalando-datasets/fashion_mnist",

@@ -22,7 +22,6 @@ from compatkit.language.tasks import (
     raw_text,
     without_overlap,
 )
-from compatkit.support.hub import CONVERTED
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SPLITS = {
@@ -99,9 +98,9 @@ def snapshot_of(home, name):
     """The same rows in the hub's cache layout, and a script that must not run."""
     source = LANGUAGE_TASKS[name]
     place = home / "hub" / f"datasets--{source.hub.replace('/', '--')}"
-    converted = source.revision == CONVERTED
-    commit = COMMIT if converted else source.revision
-    reference = place / "refs" / (CONVERTED if converted else "main")
+    branch = source.revision if source.revision.startswith("refs/") else "main"
+    commit = COMMIT if branch != "main" else source.revision
+    reference = place / "refs" / branch
     reference.parent.mkdir(parents=True)
     reference.write_text(commit)
     for split in SPLITS[name]:

@@ -372,12 +372,14 @@ def test_the_parameter_goes_before_the_package(package, encoder):
 def test_the_hub_comes_last(no_package, encoder, monkeypatch):
     asked = []
 
-    def from_the_hub(name):
-        asked.append(name)
+    def from_the_hub(name, revision=None):
+        asked.append((name, revision))
         return encoder
 
     monkeypatch.setattr(compatkit.training.models, "repository", from_the_hub)
-    assert find_encoder() == (str(encoder), MINI_HUB) and asked == [MINI_HUB]
+    assert find_encoder() == (str(encoder), MINI_HUB) and asked == [
+        (MINI_HUB, REVISIONS[MINI_HUB][0])
+    ]
     assert find_encoder("org/another") == (str(encoder), "org/another")
 
 

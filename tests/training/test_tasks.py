@@ -17,7 +17,6 @@ import tiny
 from datasets import ClassLabel, Dataset, Features, Image, Value
 
 import compatkit.training.tasks
-from compatkit.support.hub import CONVERTED
 from compatkit.training.tasks import (
     EMBEDDED,
     PYDOC_MODULES,
@@ -29,7 +28,6 @@ from compatkit.training.tasks import (
 )
 
 ROOT = Path(compatkit.training.tasks.__file__).resolve().parents[2]
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TEXT, NUMBER = Value("string"), Value("int32")
 
 # the hub's columns, its splits (True: the labels are hidden there) and where its files lie; made
@@ -160,12 +158,7 @@ def snapshot_of(home, name):
     """
     columns, splits, repository, pattern = LAYOUT[name]
     place = home / "hub" / f"datasets--{repository.replace('/', '--')}"
-    converted = TASKS[name].revision == CONVERTED
-    reference = place / "refs" / (CONVERTED if converted else "main")
-    reference.parent.mkdir(parents=True, exist_ok=True)
-    commit = COMMIT if converted else TASKS[name].revision or COMMIT
-    reference.write_text(commit)
-    folder = place / "snapshots" / commit
+    folder = place / "snapshots" / TASKS[name].revision  # a commit needs no reference
     for split in splits:
         path = pattern.format(config=TASKS[name].config, split=split)
         rows = rows_of(name, split)
@@ -1282,9 +1275,7 @@ print(json.dumps(sizes))
     assert left == []
 
 
-def test_a_set_that_is_no_script_is_read_at_one_commit():
-    converted = {name for name, source in TASKS.items() if source.revision == CONVERTED}
+def test_every_set_of_the_hub_is_read_at_one_commit():
     nowhere = {name for name, source in TASKS.items() if not source.hub}
-    commits = {name: TASKS[name].revision for name in {*TASKS} - converted - nowhere - {"clinc"}}
-    assert converted == {"massive", "banking77"} and nowhere == {"imagenet", "inaturalist"}
-    assert {len(commit) for commit in commits.values()} == {40}
+    assert nowhere == {"imagenet", "inaturalist"}  # folders of pictures
+    assert {len(TASKS[name].revision) for name in {*TASKS} - nowhere} == {40}

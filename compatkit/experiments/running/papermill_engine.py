@@ -202,7 +202,11 @@ def _papermill_engine() -> type:
                 settings[name] = settings.get(name) or speaker
             settings.setdefault("on_cell_execute", speaker.begin)
             # not result.log: there a person may have sent this very command's output
-            log = output.with_suffix(".kernel.log") if output.parent.is_dir() and output.stem else None
+            log = (
+                output.with_suffix(".kernel.log")
+                if output.parent.is_dir() and output.stem
+                else None
+            )
             settings.setdefault("kernel_manager_class", own_kernel_manager(log))
             _say("stop at any time, the same command goes on")
             before = signal.signal(signal.SIGINT, partial(_stop, log))
