@@ -36,6 +36,7 @@ from .slices import once
 from ..metrics import clopper_pearson
 from ..support.messages import few
 from ..support.missing import brought
+from ..support.pictures import house_style
 
 # %% ../../nbs/compare/series.ipynb #6f343a54
 if TYPE_CHECKING:
@@ -291,10 +292,11 @@ def _shaded(versions):
 
 def _picture(versions):
     count, largest = len(versions.names), float(versions.nfr.max())
-    figure = brought("matplotlib.figure").Figure(
-        figsize=(2 + 1.1 * count, 1.2 + 0.8 * count), layout="constrained"
-    )
-    axes = figure.subplots()
+    size = (2 + 1.1 * count, 1.2 + 0.8 * count)
+    with house_style():
+        figure = brought("matplotlib.figure").Figure(figsize=size, layout="constrained")
+        axes = figure.subplots()
+    axes.grid(False)
     image = axes.imshow(versions.nfr, cmap="Greys", vmin=0, vmax=1.35 * largest or 1)
 
     def dark(share):

@@ -392,12 +392,16 @@ def verdict_of(
     few = f"After {rows['new model'].seeds} seed(s), too few to decide anything: " * (
         "new model" in rows and rows["new model"].seeds < 3
     )
+    what = table.quantity
+    article = "an" if what[0] in "aeiou" else "a"
+    if table.unjudged:
+        return f"No verdict: {table.unjudged}."
     if best is None:
-        return f"{few}no treatment lowers the negative flip rate without paying with accuracy."
+        return f"{few}no treatment lowers the negative flip rate without paying with {what}."
     ours, new = rows[best], rows["new model"]
     return (
         f"{few}{best} has the lowest negative flip rate of the treatments that do not pay with "
-        f"accuracy: {ours.nfr[0]:.2%} instead of {new.nfr[0]:.2%} untreated, at an accuracy of "
+        f"{what}: {ours.nfr[0]:.2%} instead of {new.nfr[0]:.2%} untreated, at {article} {what} of "
         f"{ours.accuracy[0]:.2%} instead of {new.accuracy[0]:.2%}."
     )
 

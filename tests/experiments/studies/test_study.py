@@ -409,6 +409,8 @@ def test_a_table_in_one_sentence_and_a_line_a_row():
     assert "2.00% instead of 6.00% untreated" in sentence and "After" not in sentence
     untreated = replace(kept_table(), rows=kept_table().rows[:2])
     assert "no treatment lowers the negative flip rate" in verdict_of(untreated)
+    assert "at a ROUGE-1 of" in verdict_of(replace(kept_table(), quantity="ROUGE-1"))
+    assert verdict_of(replace(kept_table(), unjudged="at chance")) == "No verdict: at chance."
     lines = table_lines(kept_table()).splitlines()
     assert len(lines) == 3 and lines[2].split() == "gated fusion accuracy 81.00% NFR 2.00%".split()
 
