@@ -35,6 +35,7 @@ from transformers.trainer_callback import PrinterCallback
 from ..predictions import Predictions
 from ..support.hashing import weights_hash
 from .images import Preparation
+from .models import quiet_loading
 
 # %% ../../nbs/training/loop.ipynb #2854def8
 if TYPE_CHECKING:
@@ -263,6 +264,11 @@ class TreatmentTrainer(Trainer):
         penalty = self.treatment.penalty(self.accelerator.unwrap_model(model))
         loss = loss if penalty is None else loss + penalty
         return (loss, {"logits": logits}) if return_outputs else loss
+
+    def _save_checkpoint(self, *arguments, **options):
+        """A checkpoint, without transformers' bar over its files."""
+        with quiet_loading():
+            super()._save_checkpoint(*arguments, **options)
 
     def _get_train_sampler(self, train_dataset=None):
         """Batches of like length, in random order, where the data know their lengths."""

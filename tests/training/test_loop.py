@@ -186,9 +186,10 @@ def test_a_killed_training_goes_on_and_gives_the_same_bits(tmp_path, monkeypatch
     assert seen == [3, 4] and tiny.same(again.model, whole.model), "nothing was left to train"
 
 
-def test_a_checkpoint_that_was_being_written_is_not_gone_on_from(tmp_path, monkeypatch):
+def test_a_checkpoint_that_was_being_written_is_not_gone_on_from(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
     fine_tune(tiny.model(), tiny.data(), checkpoints=tmp_path, **FAST)
+    assert "Writing model shards" not in capfd.readouterr().err
     whole = last_checkpoint(tmp_path)
     half = tmp_path / "checkpoint-99"
     half.mkdir()
