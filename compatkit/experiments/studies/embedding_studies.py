@@ -267,7 +267,8 @@ def method_rows(study: EmbeddingStudy, method: str) -> tuple[list[Row], dict[str
     """(rows of a method that trains, name → what was chosen)."""
     chosen = {method: study.best(method)}
     with_loss = study.best(method, WITHIN)
-    if with_loss.on_par and with_loss.setting != chosen[method].setting:
+    shown = chosen[method].on_par and with_loss.setting == chosen[method].setting
+    if with_loss.on_par and not shown:  # of two equal ones the first may say that it lost too much
         chosen[f"{method}, a point allowed"] = with_loss
     rows = []
     for name, one in chosen.items():
