@@ -203,12 +203,3 @@ def test_in_core_the_error_names_the_whole_library(installed):
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert re.search(r"needs torch, .*`pip install compatkit`", last), done.stderr
-
-
-def test_a_clone_below_the_current_folder_does_not_hide_the_package(tmp_path):
-    for folder in ("compatkit", "results", "nbs"):  # what Python finds above a clone
-        (tmp_path / "compatkit" / folder).mkdir(parents=True)
-    code = "import compatkit.metrics; print(compatkit.metrics.FlipCounts.__name__)"
-    asked = [sys.executable, "-c", code]
-    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "FlipCounts", done.stderr
