@@ -455,7 +455,7 @@ def plan(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None =
     rehearsed = []
     if study.scale == "paper" and study.chosen.max_steps <= 0:
         line = rehearsal_of(study, each)
-        refuse_what_cannot_run(line, home(), there=bytes_of_runs([study.recipe]))
+        refuse_what_cannot_run(line, home(), there=bytes_of_runs([(study.recipe, study.task)]))
         rehearsed = [str(line)]
     return "\n".join(
         [

@@ -366,11 +366,13 @@ class Planned(NamedTuple):
         return self.number * epochs * seconds_per_epoch(self.recipe, self.task or task)
 
 
-def bytes_of_runs(recipes: Sequence[Recipe]) -> int:
-    """What the finished runs of these recipes take on the disk: a table that goes on does not
-    need that room again.
+def bytes_of_runs(
+    trained: Sequence[tuple],  # (recipe, task)
+) -> int:
+    """What the finished runs of these recipes on these tasks take on the disk: a table that goes
+    on does not need that room again.
     """
-    known = [{"recipe": recipe.identity()} for recipe in recipes]
+    known = [{"recipe": recipe.identity(), "task": task.title} for recipe, task in trained]
     runs = [run for run in find() if any(contains(run.configuration, one) for one in known)]
     return sum(file.stat().st_size for run in runs for file in run.folder.rglob("*"))
 
@@ -505,7 +507,8 @@ class Study:
         trained = [each for each in planned if each.number and each.recipe]
         line = plan_line(name, [each.training(self.task) for each in trained])
         print(line)
-        refuse_what_cannot_run(line, home(), there=bytes_of_runs([one.recipe for one in trained]))
+        done = bytes_of_runs([(one.recipe, one.task or self.task) for one in trained])
+        refuse_what_cannot_run(line, home(), there=done)
 
     # runs
     # ----------------------------------------------------------------------------------------------

@@ -235,8 +235,10 @@ def test_the_plan_says_counts_and_leaves_out_what_is_none(capsys, monkeypatch):
 
 
 def test_at_paper_scale_weights_need_room_and_what_is_there_does_not(trained, monkeypatch):
-    there = bytes_of_runs([tiny.RECIPE])
-    assert there > 0 and bytes_of_runs([replace(tiny.RECIPE, epochs=9)]) == 0
+    there = bytes_of_runs([(tiny.RECIPE, tiny.task())])
+    assert there > 0 and bytes_of_runs([(replace(tiny.RECIPE, epochs=9), tiny.task())]) == 0
+    elsewhere = replace(tiny.task(), title="another task")
+    assert bytes_of_runs([(tiny.RECIPE, elsewhere)]) == 0, "another table's runs are no help"
     few, kept = (Planned("new", 50, tiny.RECIPE, kept=count) for count in (0, 1))
     trained_once = kept.training(tiny.task())
     weights = 4 * trained_once.cost.parameters
@@ -247,6 +249,9 @@ def test_at_paper_scale_weights_need_room_and_what_is_there_does_not(trained, mo
     free.free -= 1
     with pytest.raises(OSError, match="upgrade a leaves .* COMPATKIT_HOME"):
         a_study("paper").plan("upgrade a", kept)
+    free.free += 1
+    with pytest.raises(OSError, match="upgrade a leaves"):
+        a_study("paper").plan("upgrade a", kept._replace(task=elsewhere))
 
 
 def test_an_old_model_that_answers_at_every_step_needs_memory_too():
