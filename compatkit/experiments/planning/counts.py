@@ -330,7 +330,7 @@ def _bcwi(job: Job, seeds: int) -> Iterator[Trainings]:
     yield _updates("target", seeds, task, 0, 1)
     yield _updates("new", news, task, part, 1)
     for name, tried in STRENGTHS.items() if table == "baselines" else ():
-        treated = _updates(name, seeds * tried, task, part, 1)
+        treated = _updates(name, seeds * tried, task, part, 1, kept=0)
         yield replace(treated, step=replace(treated.step, copies=_COPIES[name]))
     answers = ALPHAS * SIZES[task].answered
     yield _updates("sweeps", seeds, task, part, 1, epochs=0, kept=0, answered=answers)

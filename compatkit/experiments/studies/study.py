@@ -350,12 +350,13 @@ class Planned(NamedTuple):
     task: Task | None = None  # what it trains on; None: the study's task
     kept: int = 0  # sets of weights that each training leaves
     beside: Recipe | None = None  # of an old model that answers at every step
+    copies: int = 0  # further sets of the weights that a treatment keeps on the device
 
     def training(self, task: Task) -> Trainings:
         """The same for a rehearsal."""
         task = self.task or task
         old = shape_of(self.beside, len(task.classes)) if self.beside else None
-        sizes = {"kept": self.kept, "epochs": self.epochs, "old": old}
+        sizes = {"kept": self.kept, "epochs": self.epochs, "old": old, "copies": self.copies}
         return trainings_of(self.kind, self.number, self.recipe, task, **sizes)
 
     def seconds(self, task: Task) -> float:

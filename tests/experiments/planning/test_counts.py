@@ -12,6 +12,7 @@ from compatkit.experiments.planning.counts import (
     MODELS,
     PAIRS,
     SIZES,
+    STRENGTHS,
     default_seeds,
     distinct_hours,
     downloads_of_job,
@@ -102,6 +103,17 @@ def test_baselines_are_trained_at_all_strengths():
     found = counted("bcwi:baselines", "massive", 3)
     assert found["ewc"] == 36 and found["mixout"] == 27 and found["new"] == 3
     assert counted("bcwi:soup", "massive", 2)["new"] == 32
+
+
+def test_of_a_baseline_the_answers_stay_and_of_a_soup_the_weights():
+    (baselines,), (soup,) = (
+        jobs([f"bcwi:{table}"], "paper", ["massive"], 2) for table in ("baselines", "soup")
+    )
+    kept = {one.what: one.number * one.kept for one in trainings_of_job(baselines)}
+    assert kept == dict.fromkeys(("old", "target", "new"), 2) | dict.fromkeys(STRENGTHS, 0) | {
+        "sweeps": 0
+    }
+    assert sum(one.number * one.kept for one in trainings_of_job(soup)) == 2 * 2 + 32
 
 
 def test_every_pair_of_a_family_has_two_adapters():
