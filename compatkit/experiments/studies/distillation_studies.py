@@ -170,6 +170,7 @@ class DistillationStudy:
         grids: Mapping[str, Sequence],  # name → settings, of which one is chosen
         students: Mapping[str, Sequence],  # the same, of students of ensembles on both sides
         fixed: int = 0,  # treatments that are trained with all seeds as they are
+        unfolded: int = 0,  # the same, with weights and answers kept after every epoch
     ) -> None:
         """Say what will be trained."""
         study, update = self.study, self.update
@@ -180,11 +181,15 @@ class DistillationStudy:
         old_task = update.data.old if update.data else study.task
         old, new = update.old_recipe, update.new_recipe
         asked = old if self.asks_for_weights else None  # at every step
+        shown = unfolded * study.seeds
+        every = {"epochs": 0, "answered": len(study.task.test)}
         study.plan(
             f"table {self.table}",
             Planned("old", self.members, old, task=old_task, kept=self.asks_for_weights),
             Planned("new", self.members, new, kept=self.table == "mrpc"),
             Planned("treated", searched + fixed * study.seeds, new, beside=asked),
+            Planned("treated, every epoch kept", shown, new, kept=new.epochs, beside=asked),
+            Planned("answers after an epoch", shown * new.epochs, new, **every),
             Planned("old students of ensembles", taught, old),
             Planned("new students of ensembles", taught, new),
         )

@@ -351,12 +351,14 @@ class Planned(NamedTuple):
     kept: int = 0  # sets of weights that each training leaves
     beside: Recipe | None = None  # of an old model that answers at every step
     copies: int = 0  # further sets of the weights that a treatment keeps on the device
+    answered: int | None = None  # examples that each answers; None: the selection and test splits
 
     def training(self, task: Task) -> Trainings:
         """The same for a rehearsal."""
         task = self.task or task
         old = shape_of(self.beside, len(task.classes)) if self.beside else None
-        sizes = {"kept": self.kept, "epochs": self.epochs, "old": old, "copies": self.copies}
+        sizes = {"kept": self.kept, "epochs": self.epochs, "answered": self.answered}
+        sizes |= {"old": old, "copies": self.copies}
         return trainings_of(self.kind, self.number, self.recipe, task, **sizes)
 
     def seconds(self, task: Task) -> float:
@@ -370,12 +372,18 @@ class Planned(NamedTuple):
 def bytes_of_runs(
     trained: Sequence[tuple],  # (recipe, task)
 ) -> int:
-    """What the finished runs of these recipes on these tasks take on the disk: a table that goes
-    on does not need that room again.
+    """What the finished runs of these recipes on these tasks take on the disk, with the
+    distributions that are kept of them: a table that goes on does not need that room again.
     """
     known = [{"recipe": recipe.identity(), "task": task.title} for recipe, task in trained]
-    runs = [run for run in find() if any(contains(run.configuration, one) for one in known)]
-    return sum(file.stat().st_size for run in runs for file in run.folder.rglob("*"))
+    there = find()
+    runs = [run for run in there if any(contains(run.configuration, one) for one in known)]
+    names = {run.id for run in runs}
+    epochs = [run for run in there if run.configuration["kind"] == "epoch"]  # they name no recipe
+    runs += [run for run in epochs if names.intersection(run.configuration["parents"])]
+    beside = [path for run in runs for path in home().glob(f"distributions/{run.id}-*")]
+    places = [*(run.folder for run in runs), *beside]
+    return sum(file.stat().st_size for place in places for file in place.rglob("*"))
 
 
 def labels_of(task: Task, prefix: str = "") -> dict:

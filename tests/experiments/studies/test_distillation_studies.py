@@ -152,6 +152,17 @@ def test_an_old_model_that_is_asked_again_is_planned_with_its_weights(begun, old
     assert planned["new"].kept == 0 and planned["new"].beside is None
 
 
+def test_what_every_epoch_leaves_is_planned(begun):
+    planned, models = {}, begun("figure5")
+    models.study.plan = lambda name, *kinds: planned.update({one.kind: one for one in kinds})
+    models.plan({}, {}, unfolded=2)
+    kept, answers = planned["treated, every epoch kept"], planned["answers after an epoch"]
+    epochs, seeds = tiny.RECIPE.epochs, models.study.seeds
+    assert (kept.number, kept.kept, planned["treated"].number) == (2 * seeds, epochs, 0)
+    assert (answers.number, answers.epochs) == (2 * seeds * epochs, 0)
+    assert answers.answered == len(models.study.task.test)
+
+
 def test_mrpc_finds_the_runs_of_gated_fusion(begun):
     models = begun("mrpc", seeds=1)
     models.train()
