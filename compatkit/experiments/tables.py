@@ -234,7 +234,10 @@ def run_jobs(
 
     def serve(number: int) -> None:
         """One worker: jobs while there are any, then help."""
-        place = {"CUDA_VISIBLE_DEVICES": found[number % len(found)]} if found else {}
+        # torchrun's name for how many processes share a machine; loop.workers() goes by it, so
+        # that the jobs together start one loader process a core
+        place = {"LOCAL_WORLD_SIZE": str(workers)}
+        place |= {"CUDA_VISIBLE_DEVICES": found[number % len(found)]} if found else {}
         while job := _taken(waiting, running, lock):
             try:
                 outcome = Outcome(job, work(job, folder, threads, place))

@@ -28,6 +28,7 @@ from compatkit.experiments.tables import (
     run_jobs,
     run_jobs_on_ray,
 )
+from compatkit.training.loop import workers as loader_workers
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = {
@@ -183,6 +184,17 @@ def test_every_job_runs_once_and_gpus_are_never_shared(monkeypatch):
         else:
             del running[job]
     assert sum(what == "begin" for what, *_ in log) == len(wanted)
+
+
+def test_jobs_share_the_cores_for_their_loaders_too(monkeypatch):
+    monkeypatch.setattr(tables.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    given, wanted = [], jobs(["bcwi:cost", "bcwi:soup"], "smoke")
+    list(run_jobs(wanted, work=lambda *told: given.append(told[2:])))
+    assert len(given) == 2 and loader_workers() == 8
+    for threads, environment in given:
+        with patch.dict("os.environ", environment):
+            assert loader_workers() == threads == 4
 
 
 def test_a_worker_without_a_job_helps_until_the_job_is_made(monkeypatch):
