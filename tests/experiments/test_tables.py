@@ -114,6 +114,38 @@ def test_a_failed_job_keeps_its_error_and_notebook_and_the_others_go_on(project)
     assert [one["configuration"]["parameters"]["table"] for one in failed_runs()] == ["soup"]
 
 
+KILLED = """
+import os, time
+from pathlib import Path
+from compatkit.experiments.running.runs import home, run_once
+
+begun = home() / table
+attempt = len(begun.read_text()) if begun.exists() else 0
+with open(begun, "a") as file:
+    file.write("x")
+run = run_once({"kind": "part", "of": table}, lambda folder: {"attempt": attempt})
+if table == "soup" or attempt == 0:
+    os.kill(os.getppid(), 9)
+    time.sleep(60)
+print("made from attempt", run.results["attempt"])
+"""
+
+
+def test_a_killed_job_is_made_once_more_with_the_runs_that_it_finished(project, capsys):
+    tables.source(KILLED)
+    wanted = [one_job("bcwi:soup"), one_job("bcwi:cost")]
+    outcomes = {one.job.entry.table: one for one in run_jobs(wanted, workers=2)}
+    made = outcomes["cost"].run.folder / "notebook.ipynb"
+    assert "made from attempt 0" in made.read_text(), "its first attempt's run was found"
+    assert outcomes["soup"].error.startswith("JobKilled: bcwi:soup")
+    assert "stopped with status -9" in outcomes["soup"].error
+    attempts = {name: (project / "runs" / name).read_text() for name in ("soup", "cost")}
+    assert attempts == {"soup": "xx", "cost": "xx"}, "twice, and not for ever"
+    told = capsys.readouterr().err.splitlines()
+    assert sorted(line.split()[0] for line in told) == ["bcwi:cost", "bcwi:soup"]
+    assert all("was killed: it is made once more" in line for line in told)
+
+
 def test_workers_share_cores_and_gpus(monkeypatch):
     monkeypatch.setattr(tables.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
