@@ -306,15 +306,19 @@ def run_jobs_on_ray(
     gpus: float | None = None,  # of each job; may be a share. None: one, on a cluster that has any
     work: Callable = run_job,  # (job, folder, threads) → Run
     helper: Callable | None = None,  # (job, folder, threads): what a node without a job does
+    # whether nodes that can take a job may still join: then its GPUs must be told, and no job is
+    # too large for the nodes that are there
+    grows: bool = False,
 ) -> Iterator[Outcome]:
     """Each job's outcome, as they come; ModuleNotFoundError without ray, ConnectionError in
     seconds where no cluster answers, ValueError for more than any of its nodes has.
     """
+    if grows and gpus is None:
+        raise ValueError("a cluster that grows may have no GPU yet: say how many a job takes")
     ray = _connected(address)
     where = str(Path(folder or home()).resolve())
     paths = {"COMPATKIT_ROOT": str(project_root()), "PYTHONPATH": str(Path(__file__).parents[2])}
-    there = ray.cluster_resources()
-    gpus = _gpus_of_a_job(ray, threads, gpus)
+    gpus = gpus if grows else _gpus_of_a_job(ray, threads, gpus)
     share = {"num_cpus": threads, "num_gpus": gpus, "runtime_env": {"env_vars": paths}}
     made, helped = (
         ray.remote(max_retries=retries, **share)(what)
@@ -322,18 +326,33 @@ def run_jobs_on_ray(
     )
     by_task = {made.remote(work, job, where, threads): job for job in jobs}
     waiting, helpers = list(by_task), []
-    limits = [there.get("CPU", 0) // threads] + ([there.get("GPU", 0) // gpus] if gpus else [])
-    room = int(min(limits))
     try:
         while waiting:
-            while helper and len(helpers) < room - len(waiting):
+            helpers = _running(ray, helpers)
+            while helper and len(helpers) < _room(ray, threads, gpus) - len(waiting):
                 job = by_task[waiting[len(helpers) % len(waiting)]]
                 helpers.append(helped.remote(helper, job, where, threads))
-            (finished, *_), waiting = ray.wait(waiting, num_returns=1)
-            yield _outcome(by_task[finished], lambda: ray.get(finished), ray.exceptions.RayError)
+            done, waiting = ray.wait(waiting, num_returns=1, timeout=_LOOK_AGAIN)
+            for task in done:
+                yield _outcome(by_task[task], partial(ray.get, task), ray.exceptions.RayError)
         ray.wait(helpers, num_returns=len(helpers), timeout=10) if helpers else None
     finally:
         ray.shutdown()
+
+
+def _running(ray, tasks: list) -> list:
+    """The tasks that have not ended, nor their nodes left."""
+    return ray.wait(tasks, num_returns=len(tasks), timeout=0)[1] if tasks else []
+
+
+_LOOK_AGAIN = 30.0  # seconds, after which nodes that have joined are given something to do
+
+
+def _room(ray, cpus: int, gpus: float) -> int:
+    """How many jobs and helpers the nodes that are there now can take together."""
+    there = ray.cluster_resources()
+    limits = [there.get("CPU", 0) // cpus] + ([there.get("GPU", 0) // gpus] if gpus else [])
+    return int(min(limits))
 
 
 def _gpus_of_a_job(ray, cpus: int, gpus: float | None) -> float:
@@ -349,7 +368,7 @@ def _gpus_of_a_job(ray, cpus: int, gpus: float | None) -> float:
     raise ValueError(
         f"a job asks for {cpus} CPUs and {gpus:g} GPUs, and the cluster's nodes have "
         + " or ".join(f"{there:g} and {with_it:g}" for there, with_it in sorted(sizes))
-        + ": ask for less with --cpus and --gpus, or add a node"
+        + ": ask for less with --cpus and --gpus, add a node, or say --ray-grows if one will join"
     )
 
 
