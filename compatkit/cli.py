@@ -650,6 +650,11 @@ def interpolate(old: Path, new: Path, alpha: float, out: Path) -> None:
     help="with --run: on the Ray cluster whose head is at host:port, or auto",
 )
 @click.option(
+    "--ray-grows",
+    is_flag=True,
+    help="with --ray and --gpus: wait for nodes to join where none that is there can take a job",
+)
+@click.option(
     "--cpus",
     type=click.IntRange(min=1),
     default=1,
@@ -715,6 +720,7 @@ def tables(
     workers: int | None,
     commands: bool,
     ray: str | None,
+    ray_grows: bool,
     cpus: int,
     gpus: float | None,
     verify: bool,
@@ -732,7 +738,7 @@ def tables(
     """
     if run and verify:
         raise ValueError("--run and --verify are two things: first make, then prove")
-    if (commands or ray or keep or gpus is not None) and not run:
+    if (commands or ray or ray_grows or keep or gpus is not None) and not run:
         raise ValueError("--commands, --ray, --gpus and --keep go with --run, such as --run all")
     if (json or memory or device != "h100") and not plan:
         raise ValueError("--json, --memory and --device go with --plan")
@@ -756,7 +762,7 @@ def tables(
     ]
     if commands:
         return _print("".join(f"{_alone(one)}\n" for one in missing))
-    context.exit(_make(missing, len(states), workers or 0, ray, cpus, gpus))
+    context.exit(_make(missing, len(states), workers or 0, ray, cpus, gpus, ray_grows))
 
 
 def _export(folder):
@@ -800,12 +806,17 @@ def _alone(job):
     )
 
 
-def _make(missing, asked, workers, ray, cpus, gpus):
+def _make(missing, asked, workers, ray, cpus, gpus, grows=False):
     """Run the jobs, telling of each as it comes. Gives the exit status."""
     from tqdm import tqdm
 
     from compatkit.experiments.tables import help_job, machines_share, run_jobs, run_jobs_on_ray
 
+    if grows and (not ray or gpus is None):
+        raise ValueError(
+            "--ray-grows goes with --ray and with --gpus, as the nodes that are there do not tell "
+            "how many GPUs a job will find; --gpus 0 for none"
+        )
     if not ray and gpus is not None and (gpus < 1 or gpus % 1):
         raise ValueError(
             f"--gpus {gpus:g}: on this machine a worker has a whole GPU, so give 1, 2, …; a share "
@@ -817,7 +828,7 @@ def _make(missing, asked, workers, ray, cpus, gpus):
     # a table at smoke is over before a second process has started
     helper = help_job if any(job.scale != "smoke" for job in missing) else None
     outcomes = (
-        run_jobs_on_ray(missing, ray, threads=cpus, gpus=gpus, helper=helper)
+        run_jobs_on_ray(missing, ray, threads=cpus, gpus=gpus, helper=helper, grows=grows)
         if ray
         else run_jobs(missing, workers=workers, helper=helper, gpus=int(gpus or 0))
     )

@@ -758,10 +758,8 @@ def test_the_papers_recipe_is_that_of_section_5_1(monkeypatch):
     monkeypatch.setattr(
         "compatkit.experiments.models.recipes.model_folder", lambda name: f"folder of {name}"
     )
-    assert [recipe.folder for recipe in architectures(digits, "paper", pretrained=True)] == [
-        "folder of microsoft/resnet-18",
-        "folder of microsoft/resnet-50",
-    ]
+    both = architectures(digits, "paper", pretrained=("a/small", "a/large"))
+    assert [recipe.folder for recipe in both] == ["folder of a/small", "folder of a/large"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['learnt_counts', 'learnt_positions', 'HiddenStates', 'hidden_states', 'check_plain_head', 'chunks', 'TopTokens',
            'top_tokens', 'whole_tensor', 'model_fingerprint', 'tokenizer_fingerprint', 'KeptDistributions',
-           'keep_distributions', 'owner']
+           'keep_distributions', 'owner', 'bytes_of_distributions']
 
 # %% ../../nbs/language/teachers.ipynb #ea9a018d
 import hashlib
@@ -460,6 +460,16 @@ def owner(
         "data": rows.fingerprint,
     }
     return named | {"k": k, "temperature": float(temperature)}
+
+
+def bytes_of_distributions(
+    vocabulary: int,
+    tokens: int,
+    k: int = 64,  # most likely words kept of each token
+) -> int:
+    """What keep_distributions writes for so many learnt tokens, the files' headers aside."""
+    number = 2 if vocabulary <= 2**16 else 4
+    return tokens * (k * (number + 2) + 8)
 
 
 def _keep_shard(folder: Path, name: str, found: list, model) -> dict:

@@ -10,6 +10,7 @@ import tempfile
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -28,6 +29,7 @@ from compatkit.experiments.tables import (
     run_jobs,
     run_jobs_on_ray,
 )
+from compatkit.training.loop import workers as loader_workers
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = {
@@ -113,6 +115,38 @@ def test_a_failed_job_keeps_its_error_and_notebook_and_the_others_go_on(project)
     assert [one["configuration"]["parameters"]["table"] for one in failed_runs()] == ["soup"]
 
 
+KILLED = """
+import os, time
+from pathlib import Path
+from compatkit.experiments.running.runs import home, run_once
+
+begun = home() / table
+attempt = len(begun.read_text()) if begun.exists() else 0
+with open(begun, "a") as file:
+    file.write("x")
+run = run_once({"kind": "part", "of": table}, lambda folder: {"attempt": attempt})
+if table == "soup" or attempt == 0:
+    os.kill(os.getppid(), 9)
+    time.sleep(60)
+print("made from attempt", run.results["attempt"])
+"""
+
+
+def test_a_killed_job_is_made_once_more_with_the_runs_that_it_finished(project, capsys):
+    tables.source(KILLED)
+    wanted = [one_job("bcwi:soup"), one_job("bcwi:cost")]
+    outcomes = {one.job.entry.table: one for one in run_jobs(wanted, workers=2)}
+    made = outcomes["cost"].run.folder / "notebook.ipynb"
+    assert "made from attempt 0" in made.read_text(), "its first attempt's run was found"
+    assert outcomes["soup"].error.startswith("JobKilled: bcwi:soup")
+    assert "stopped with status -9" in outcomes["soup"].error
+    attempts = {name: (project / "runs" / name).read_text() for name in ("soup", "cost")}
+    assert attempts == {"soup": "xx", "cost": "xx"}, "twice, and not for ever"
+    told = capsys.readouterr().err.splitlines()
+    assert sorted(line.split()[0] for line in told) == ["bcwi:cost", "bcwi:soup"]
+    assert all("was killed: it is made once more" in line for line in told)
+
+
 def test_workers_share_cores_and_gpus(monkeypatch):
     monkeypatch.setattr(tables.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -160,6 +194,61 @@ def test_more_than_any_node_of_a_cluster_has_is_refused_at_once(monkeypatch, cpu
     assert tables._gpus_of_a_job(ray, 8, 2.0) == 2.0 and tables._gpus_of_a_job(ray, 8, None) == 1.0
 
 
+class Growing:
+    """Stands for Ray: a head without anything, which three nodes with a GPU join one after the
+    other; the job ends when the last one has joined.
+    """
+
+    exceptions = SimpleNamespace(RayError=LookupError)
+
+    def __init__(self):
+        self.joined, self.begun, self.running = 0, [], []
+
+    def cluster_resources(self):
+        return {"CPU": 8.0 * self.joined, "GPU": 1.0 * self.joined}
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": {"CPU": 8.0}}]
+
+    def remote(self, **options):
+        def begin(function, *given):
+            self.begun.append((self.joined, "helper" if given[0] is print else "job", options))
+            self.running.append(len(self.begun))
+            return len(self.begun)
+
+        return lambda function: SimpleNamespace(remote=partial(begin, function))
+
+    def wait(self, tasks, num_returns, timeout):
+        if timeout == tables._LOOK_AGAIN:  # for the job
+            self.joined += 1
+            return (tasks, []) if self.joined > 3 else ([], tasks)
+        if self.joined == 3:
+            self.running = [task for task in self.running if task != 2]  # the first helper's node
+        return [], [task for task in tasks if task in self.running]
+
+    def get(self, task):
+        raise LookupError(f"task {task} has nothing to show")
+
+    def shutdown(self):
+        self.joined = 0
+
+
+def test_a_cluster_may_grow_and_nodes_that_join_help(monkeypatch):
+    monkeypatch.setattr(tables, "_connected", lambda address: ray)
+    given = {"threads": 8, "helper": print}
+    ray = Growing()
+    with pytest.raises(ValueError, match="asks for 8 CPUs and 1 GPUs.*--ray-grows"):
+        next(run_jobs_on_ray([one_job()], "auto", gpus=1, **given))
+    with pytest.raises(ValueError, match="may have no GPU yet"):
+        next(run_jobs_on_ray([one_job()], "auto", grows=True, **given))
+    ray = Growing()
+    (outcome,) = run_jobs_on_ray([one_job()], "auto", gpus=1, grows=True, **given)
+    assert outcome.error == "task 1 has nothing to show"
+    # a node for the job, one for a helper; then one leaves and one joins, and two can help
+    assert [begun[:2] for begun in ray.begun] == [(0, "job"), (2, "helper"), *[(3, "helper")] * 2]
+    assert {options["num_gpus"] for *_, options in ray.begun} == {1}
+
+
 def pretended(log, seconds=0.02):
     def work(job, folder, threads, environment):
         log.append(("begin", job, environment.get("CUDA_VISIBLE_DEVICES")))
@@ -183,6 +272,17 @@ def test_every_job_runs_once_and_gpus_are_never_shared(monkeypatch):
         else:
             del running[job]
     assert sum(what == "begin" for what, *_ in log) == len(wanted)
+
+
+def test_jobs_share_the_cores_for_their_loaders_too(monkeypatch):
+    monkeypatch.setattr(tables.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    given, wanted = [], jobs(["bcwi:cost", "bcwi:soup"], "smoke")
+    list(run_jobs(wanted, work=lambda *told: given.append(told[2:])))
+    assert len(given) == 2 and loader_workers() == 8
+    for threads, environment in given:
+        with patch.dict("os.environ", environment):
+            assert loader_workers() == threads == 4
 
 
 def test_a_worker_without_a_job_helps_until_the_job_is_made(monkeypatch):
@@ -323,6 +423,15 @@ def test_a_failed_job_is_told_and_status_1(project):
         (["--run", "all", "--task", "sst-2"], "did you mean sst2"),
         (["--commands"], "go with --run"),
         (["--gpus", "2"], "go with --run"),
+        (["--ray-grows"], "go with --run"),
+        (
+            ["--run", "bcwi:cost", "--scale", "smoke", "--ray-grows", "--gpus", "1"],
+            "--ray-grows goes with --ray and with --gpus",
+        ),
+        (
+            ["--run", "bcwi:cost", "--scale", "smoke", "--ray", "auto", "--ray-grows"],
+            "with --gpus, as the nodes",
+        ),
         (["--memory", "24"], "go with --plan"),
         (["--device", "a100"], "go with --plan"),
         (["--plan", "--memory", "24GB"], "not a valid float"),

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import tiny_llama
 import torch
+from safetensors import safe_open
 
 from compatkit.language import teachers as distributions
 from compatkit.language.models import TokenRows, byte_pairs
 from compatkit.language.teachers import (
     HiddenStates,
     KeptDistributions,
+    bytes_of_distributions,
     check_plain_head,
     chunks,
     hidden_states,
@@ -185,6 +187,12 @@ def test_bytes_a_token(tmp_path):
     wider = tiny_llama.llama(vocabulary=65_600)
     high = keep_distributions(wider, rows, tmp_path / "wide", k=8)
     assert torch.equal(high.of([0]).token, kept_directly(wider, rows, [0], 8).token)
+    for one, told in (
+        (kept, bytes_of_distributions(65_536, 59)),
+        (high, bytes_of_distributions(65_600, 59, k=8)),
+    ):
+        with safe_open(str(one.folder / "shard-00000.safetensors"), "numpy") as file:
+            assert told == sum(file.get_tensor(name).nbytes for name in file.keys())
 
 
 def test_what_is_finished_is_not_asked_again(llama, tmp_path, monkeypatch):

@@ -395,7 +395,8 @@ HUB_RESNETS = {"ResNet-18": "microsoft/resnet-18", "ResNet-50": "microsoft/resne
 def architectures(
     task: Task,
     scale: str,  # smoke, mini, or (of images only) paper
-    pretrained: bool = False,  # of images at paper scale: start from the hub's ImageNet weights
+    # of images at paper scale: the two models on the hub with whose ImageNet weights they begin
+    pretrained: Sequence[str] = (),
     max_steps: int = -1,
 ) -> tuple[Recipe, Recipe]:
     """(smaller, larger) recipes of one kind; FileNotFoundError names the weights that are
@@ -414,7 +415,7 @@ def architectures(
         if pretrained:
             return tuple(
                 Recipe("image", name, str(model_folder(name)), **given)
-                for name in HUB_RESNETS.values()
+                for name in pretrained
             )
         return tuple(Recipe("resnet", **RESNETS[name], **given) for name in RESNETS)
     kind = f"{scale} {'digits' if (scale, task.name) == ('mini', 'digits') else 'images'}"
@@ -586,7 +587,8 @@ def two_sizes(
     experiment: Experiment,
     encoder: str = "",  # mini's encoder of texts: a folder or hub id
     from_scratch: bool = False,  # texts too, where an encoder could be had
-    pretrained: bool = False,  # of images at paper scale: start from the hub's ImageNet weights
+    # of images at paper scale: the two models on the hub with whose ImageNet weights they begin
+    pretrained: Sequence[str] = (),
 ) -> tuple[Recipe, Recipe]:
     """(smaller, larger) recipes of one kind: encoders for texts at mini and paper, else models
     that begin with random weights. FileNotFoundError names the weights that are missing.

@@ -7,8 +7,9 @@ __all__ = ['STAGES', 'DRAWS', 'grown_task', 'old_model', 'updated_model', 'updat
            'old_answers', 'on_gpu', 'sweep_once']
 
 # %% ../../../nbs/experiments/models/update_trainings.ipynb #98b59ba7
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,6 +86,15 @@ def updated_model(
 STAGES = ("old", "updated")
 
 
+def _alone(compute: Callable, folder: Path) -> dict:
+    """What a training gives, without its weights; around it, not in it, so that the runs with
+    weights keep the code that they are found by.
+    """
+    results = compute(folder)
+    (folder / "model.safetensors").unlink()
+    return results
+
+
 def update_once(
     update: DataUpdate,
     recipe: Recipe,  # the same model at every stage; epochs, rate and the like may differ
@@ -100,6 +110,8 @@ def update_once(
         "new_test",
     ),
     home: str | Path | None = None,  # where runs live
+    # False for a treatment whose answers alone are asked for: the weights are as large as the model
+    keep_weights: bool = True,
     **arguments: object,  # more of transformers.TrainingArguments
 ) -> Run:
     """The run of one training: its predictions and its weights, model.safetensors.
@@ -132,9 +144,11 @@ def update_once(
         return keep_predictions(predicted, folder, splits) | {"history": trained.history}
 
     more = {"stage": stage, "splits": sorted(splits), "start": start and start.id}
-    more |= {"arguments": arguments, "old_classes": update.old_classes}
+    more |= {"arguments": arguments, "old_classes": update.old_classes} | (
+        {} if keep_weights else {"weights": "not kept"}
+    )
     configuration = identity("update", task, recipe, seed, treatment, (start, old), **more)
-    return run_once(configuration, compute, home)
+    return run_once(configuration, compute if keep_weights else partial(_alone, compute), home)
 
 # %% ../../../nbs/experiments/models/update_trainings.ipynb #90053a72
 DRAWS = ("first", "by_class")  # which examples the Fisher sees

@@ -33,6 +33,7 @@ from compatkit.experiments.planning.rehearsal import (
     shape_of,
 )
 from ...language.adapters import AdapterRecipe
+from ...language.teachers import bytes_of_distributions
 from ...training.data_updates import USUAL
 
 # %% ../../../nbs/experiments/planning/counts.ipynb #dbf3c60e
@@ -257,7 +258,12 @@ def _treated_images(job: Job, seeds: int, treated: int, sides: tuple) -> Iterato
         yield _image_trainings("treated", treated - loop, sides[1], task, answered=answered)
     if loop:
         asked = _image_trainings("old in the loop", loop, sides[1], task, answered=answered)
-        yield replace(asked, step=replace(asked.step, old=asked.step.shape))
+        kept = asked.epochs if table == "figure5" else 0  # after every epoch
+        yield replace(asked, step=replace(asked.step, old=asked.step.shape), kept=kept)
+        if kept:
+            runs = f"answers {asked.runs}"
+            given = {"epochs": 0, "answered": answered // 2, "runs": runs}  # of the test split
+            yield replace(asked, what="answers after an epoch", number=loop * kept, **given)
     if students := _STUDENTS.get(table, 0) * seeds:
         yield _image_trainings("old students", students, sides[0], task, answered=answered)
         yield _image_trainings("new students", students, sides[1], task, answered=answered)
@@ -330,7 +336,7 @@ def _bcwi(job: Job, seeds: int) -> Iterator[Trainings]:
     yield _updates("target", seeds, task, 0, 1)
     yield _updates("new", news, task, part, 1)
     for name, tried in STRENGTHS.items() if table == "baselines" else ():
-        treated = _updates(name, seeds * tried, task, part, 1)
+        treated = _updates(name, seeds * tried, task, part, 1, kept=0)
         yield replace(treated, step=replace(treated.step, copies=_COPIES[name]))
     answers = ALPHAS * SIZES[task].answered
     yield _updates("sweeps", seeds, task, part, 1, epochs=0, kept=0, answered=answers)
@@ -382,6 +388,13 @@ def _adapters(what: str, number: int, base: str, task: str) -> Trainings:
     )
 
 
+def _teachers(what: str, number: int, base: str, task: str) -> Trainings:
+    """Trainings of task adapters whose distributions over all training questions are kept."""
+    size, vocabulary = SIZES[task], hub_shape(base).settings["vocab_size"]
+    further = bytes_of_distributions(vocabulary, round(size.train * size.tokens))
+    return replace(_adapters(what, number, base, task), further=further)
+
+
 def _muscle(job: Job, seeds: int) -> Iterator[Trainings]:
     """The adapters of a table of MUSCLE."""
     table = job.entry.table
@@ -393,11 +406,12 @@ def _muscle(job: Job, seeds: int) -> Iterator[Trainings]:
             for place, old in enumerate(family)
             for new in family[place + 1 :]
         ]
-    for name in dict.fromkeys(old for old, _ in pairs):
-        yield _adapters(f"old {name}", seeds, name, job.task)
-    for name in dict.fromkeys(new for _, new in pairs):
-        yield _adapters(f"new {name}", seeds, name, job.task)
     settings = ADAPTER_SETTINGS.get(table, 1)
+    task_adapters = _teachers if settings else _adapters
+    for name in dict.fromkeys(old for old, _ in pairs):
+        yield task_adapters(f"old {name}", seeds, name, job.task)
+    for name in dict.fromkeys(new for _, new in pairs):
+        yield task_adapters(f"new {name}", seeds, name, job.task)
     for old, new in pairs if settings else ():
         yield _adapters(f"compatible {old} → {new}", seeds * settings, new, job.task)
 

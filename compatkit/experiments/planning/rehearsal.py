@@ -365,6 +365,7 @@ class Trainings:
     answered: int = 0  # examples that each training answers afterwards
     kept: int = 0  # sets of weights that each training leaves on disk
     runs: str = ""  # what the runs are called: tables with equal names share them
+    further: int = 0  # bytes that each leaves beside weights and answers: a teacher's distributions
 
     @property
     def cost(self) -> Cost:
@@ -398,7 +399,7 @@ class Trainings:
         weights = self.kept * (self.cost.trained if self.step.rank else self.cost.parameters) * 4
         classes = self.step.shape.configuration().num_labels
         columns = 4 * (2 if self.step.shape.head == "language" else classes) + 48
-        return self.number * (weights + self.answered * columns)
+        return self.number * (weights + self.answered * columns + self.further)
 
 # %% ../../../nbs/experiments/planning/rehearsal.ipynb #b248ad36
 def trainings_of(
@@ -408,11 +409,13 @@ def trainings_of(
     task: "Task",  # a Task
     kept: int = 0,  # sets of weights that each leaves
     epochs: float | None = None,  # None: the recipe's
+    answered: int | None = None,  # examples that each answers; None: the selection and test splits
     **step: object,  # copies, old, ...: fields of Step
 ) -> Trainings:
     """Trainings of a recipe on a task that is at hand."""
     shape = shape_of(recipe, len(task.classes))
-    answered = len(task.selection) + len(task.test)
+    if answered is None:
+        answered = len(task.selection) + len(task.test)
     if shape is None:
         return Trainings(what, number, None, len(task.train), 1, answered=answered)
     length = recipe.max_length
@@ -532,11 +535,11 @@ class JobPlan(NamedTuple):
         content = self.to_dict()
         counted = ", ".join(f"{number} {what}" for what, number in content["kinds"].items())
         fits = "".join(f"\n  does not fit: {text}" for text in self.remedies)
+        fetched = f", {_size(content['download_bytes'])} to download" if self.downloads else ""
         return (
             f"{self.job}: {counted}; {content['flops']:.2g} FLOPs, peak "
             f"{content['peak_memory_bytes'] / 2**30:.1f} GiB, {self.hours:.1f} hours on "
-            f"{self.device.name}, {_size(content['disk_bytes'])} stay, "
-            f"{_size(content['download_bytes'])} to download{fits}"
+            f"{self.device.name}, {_size(content['disk_bytes'])} stay{fetched}{fits}"
         )
 
 

@@ -79,6 +79,7 @@ from ...language.adapters import AdapterRecipe
 from ...language.harness import HARNESS_TASKS, harness_version, readable_by_harness
 from ...language.models import judge, length_normalized
 from ...language.tasks import LANGUAGE_TASKS, Questions, load_questions, task_files
+from ...language.teachers import bytes_of_distributions
 from ...metrics import FlipCounts, lowest_nfr, over_seeds, paired_difference, smooth_flips
 from ...muscle import MASKS
 from ...predictions import Predictions, align, text_digests
@@ -459,7 +460,7 @@ def plan(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None =
     rehearsed = []
     if study.scale == "paper" and study.chosen.max_steps <= 0:
         line = rehearsal_of(study, each)
-        refuse_what_cannot_run(line, home(), there=bytes_of_runs([study.recipe]))
+        refuse_what_cannot_run(line, home(), there=bytes_of_runs([(study.recipe, study.task)]))
         rehearsed = [str(line)]
     return "\n".join(
         [
@@ -483,17 +484,25 @@ def rehearsal_of(study: LanguageStudy, settings: int) -> JobPlan:
     step = {"weights": "bfloat16", "rank": recipe.rank, "length": size.longest}
     step |= {"batch": recipe.batch_size, "checkpointing": recipe.gradient_checkpointing}
     whole, learnt = recipe.batch_size * recipe.accumulation, len(task.learnt)
+    tokens, k = round(learnt * size.tokens), int(study.chosen.k)
+
+    def teacher(shape: Shape) -> int:
+        """Bytes of the distributions that are kept of an adapter which teaches."""
+        return bytes_of_distributions(shape.settings["vocab_size"], tokens, k) if settings else 0
+
     trainings = [
         Trainings(
             f"{what} {name}",
             study.seeds * number,
-            Step(Shape.of_folder(model_folder(name), "language"), **step),
+            Step(shape, **step),
             *(round(0.8 * learnt), recipe.epochs, whole, size.tokens, asked, 1),
+            further=0 if what == "compatible" else teacher(shape),
         )
         for pair in study.upgrades.values()
         for what, name, number in zip(
             ("old", "new", "compatible"), (*pair, pair[1]), (1, 1, settings)
         )
+        for shape in [Shape.of_folder(model_folder(name), "language")]
         if number
     ]
     return plan_line(f"muscle:{study.chosen.table} {study.chosen.task}", trainings)

@@ -350,12 +350,15 @@ class Planned(NamedTuple):
     task: Task | None = None  # what it trains on; None: the study's task
     kept: int = 0  # sets of weights that each training leaves
     beside: Recipe | None = None  # of an old model that answers at every step
+    copies: int = 0  # further sets of the weights that a treatment keeps on the device
+    answered: int | None = None  # examples that each answers; None: the selection and test splits
 
     def training(self, task: Task) -> Trainings:
         """The same for a rehearsal."""
         task = self.task or task
         old = shape_of(self.beside, len(task.classes)) if self.beside else None
-        sizes = {"kept": self.kept, "epochs": self.epochs, "old": old}
+        sizes = {"kept": self.kept, "epochs": self.epochs, "answered": self.answered}
+        sizes |= {"old": old, "copies": self.copies}
         return trainings_of(self.kind, self.number, self.recipe, task, **sizes)
 
     def seconds(self, task: Task) -> float:
@@ -366,13 +369,21 @@ class Planned(NamedTuple):
         return self.number * epochs * seconds_per_epoch(self.recipe, self.task or task)
 
 
-def bytes_of_runs(recipes: Sequence[Recipe]) -> int:
-    """What the finished runs of these recipes take on the disk: a table that goes on does not
-    need that room again.
+def bytes_of_runs(
+    trained: Sequence[tuple],  # (recipe, task)
+) -> int:
+    """What the finished runs of these recipes on these tasks take on the disk, with the
+    distributions that are kept of them: a table that goes on does not need that room again.
     """
-    known = [{"recipe": recipe.identity()} for recipe in recipes]
-    runs = [run for run in find() if any(contains(run.configuration, one) for one in known)]
-    return sum(file.stat().st_size for run in runs for file in run.folder.rglob("*"))
+    known = [{"recipe": recipe.identity(), "task": task.title} for recipe, task in trained]
+    there = find()
+    runs = [run for run in there if any(contains(run.configuration, one) for one in known)]
+    names = {run.id for run in runs}
+    epochs = [run for run in there if run.configuration["kind"] == "epoch"]  # they name no recipe
+    runs += [run for run in epochs if names.intersection(run.configuration["parents"])]
+    beside = [path for run in runs for path in home().glob(f"distributions/{run.id}-*")]
+    places = [*(run.folder for run in runs), *beside]
+    return sum(file.stat().st_size for place in places for file in place.rglob("*"))
 
 
 def labels_of(task: Task, prefix: str = "") -> dict:
@@ -509,7 +520,8 @@ class Study:
         trained = [each for each in planned if each.number and each.recipe]
         line = plan_line(name, [each.training(self.task) for each in trained])
         print(line)
-        refuse_what_cannot_run(line, home(), there=bytes_of_runs([one.recipe for one in trained]))
+        done = bytes_of_runs([(one.recipe, one.task or self.task) for one in trained])
+        refuse_what_cannot_run(line, home(), there=done)
 
     # runs
     # ----------------------------------------------------------------------------------------------

@@ -127,15 +127,18 @@ class UpdateStudy:
 
     def plan(
         self,
-        further: int = 0,  # new models beside one a seed: soups, treatments
+        further: int = 0,  # new models beside one a seed: those of soups
+        treated: int = 0,  # new models under treatments
     ) -> None:
         """Say what will be trained and about how long that takes."""
-        seeds, update = self.study.seeds, self.update
+        seeds, update, kept = self.study.seeds, self.update, int(self.keeps_treated)
         self.study.plan(
             update.name,
             Planned("old", seeds, self.old_recipe, task=update.old, kept=1),
             Planned("target", seeds, self.old_recipe, task=update.new, kept=1),
             Planned("new", seeds + further, self.new_recipe, task=update.new, kept=1),
+            # the most that a treatment holds beside the model: EWC's Fisher and old weights
+            Planned("treated", treated, self.new_recipe, task=update.new, kept=kept, copies=2),
         )
 
     def train(self) -> None:
@@ -169,9 +172,16 @@ class UpdateStudy:
         old = self.olds[seed] if treatment is not None and treatment.needs_old_logits else None
         publish = {"splits": () if member else SPLITS, "logits": not member and treatment is None}
         places = (self.olds[seed], treatment, old)
-        return self.kept(
-            self.new_recipe, 1000 + seed + 100 * member, *places, publish=publish, splits=SPLITS
-        )
+        options = {"splits": SPLITS, "keep_weights": treatment is None or self.keeps_treated}
+        number = 1000 + seed + 100 * member
+        return self.kept(self.new_recipe, number, *places, publish=publish, **options)
+
+    @property
+    def keeps_treated(self) -> bool:
+        """Whether treated models keep their weights, which nobody reads: at paper scale those of
+        all strengths would fill the disk; elsewhere they are small, and the kept runs have them.
+        """
+        return self.study.scale != "paper"
 
     # dials
     # ----------------------------------------------------------------------------------------------

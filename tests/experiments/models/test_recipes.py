@@ -241,9 +241,10 @@ def test_two_sizes_are_encoders_only_for_texts_beyond_smoke(monkeypatch):
     real, smoke = (Experiment(of("mrpc"), scale, "", 2) for scale in ("mini", "smoke"))
     assert two_sizes(real, "mine") == (real.task, "mini", "a", "mine", 2)
     for scratch in (two_sizes(smoke), two_sizes(real, "mine", from_scratch=True)):
-        assert scratch[2:] == (False, 2)
+        assert scratch[2:] == ((), 2)
     pictures = Experiment(of("imagenet", image=True), "paper", "")
-    assert two_sizes(pictures, pretrained=True) == (pictures.task, "paper", True, -1)
+    names = ("a/small", "a/large")
+    assert two_sizes(pictures, pretrained=names) == (pictures.task, "paper", names, -1)
 
 
 def test_updates_without_pretrained_weights_train_longer():

@@ -67,6 +67,18 @@ def test_a_run_without_weights_says_so(tmp_path):
         old_model(update, tiny.RECIPE, old)
 
 
+def test_answers_alone_are_the_same_and_take_the_room_of_no_weights(tmp_path):
+    update = more_samples(tiny.task(), 0.5)
+    whole, lean = (
+        update_once(update, tiny.RECIPE, 7, keep_weights=keep, home=tmp_path)
+        for keep in (True, False)
+    )
+    assert [*whole.folder.glob("*.safetensors")] and not [*lean.folder.glob("*.safetensors")]
+    assert np.array_equal(whole.predictions("new_test").logits, lean.predictions("new_test").logits)
+    assert lean.configuration == whole.configuration | {"weights": "not kept"}
+    assert "weights" not in whole.configuration, "runs that are there already are found as before"
+
+
 def test_an_unknown_stage_is_refused():
     with pytest.raises(ValueError, match="stage 'new' is not one of old, updated"):
         update_once(None, None, 0, stage="new")

@@ -12,6 +12,7 @@ from compatkit.experiments.planning.counts import (
     MODELS,
     PAIRS,
     SIZES,
+    STRENGTHS,
     default_seeds,
     distinct_hours,
     downloads_of_job,
@@ -102,6 +103,37 @@ def test_baselines_are_trained_at_all_strengths():
     found = counted("bcwi:baselines", "massive", 3)
     assert found["ewc"] == 36 and found["mixout"] == 27 and found["new"] == 3
     assert counted("bcwi:soup", "massive", 2)["new"] == 32
+
+
+def test_of_a_baseline_the_answers_stay_and_of_a_soup_the_weights():
+    (baselines,), (soup,) = (
+        jobs([f"bcwi:{table}"], "paper", ["massive"], 2) for table in ("baselines", "soup")
+    )
+    kept = {one.what: one.number * one.kept for one in trainings_of_job(baselines)}
+    assert kept == dict.fromkeys(("old", "target", "new"), 2) | dict.fromkeys(STRENGTHS, 0) | {
+        "sweeps": 0
+    }
+    assert sum(one.number * one.kept for one in trainings_of_job(soup)) == 2 * 2 + 32
+
+
+def test_every_epoch_of_figure_5_stays():
+    (job,) = jobs(["distillation:figure5"], "paper", ["imagenet"], 3)
+    found = {one.what: one for one in trainings_of_job(job)}
+    treated, answers = found["old in the loop"], found["answers after an epoch"]
+    assert (treated.number, treated.kept) == (6, 90) and found["new"].kept == 0
+    assert (answers.number, answers.epochs, answers.kept) == (6 * 90, 0, 0)
+    assert 25e9 < treated.disk < 27e9 and answers.disk == 540 * 25_000 * (4 * 1000 + 48)
+
+
+def test_teachers_leave_their_distributions():
+    (main,), (plain,) = (
+        jobs([f"muscle:{table}"], "paper", ["piqa"], 3) for table in ("6", "figure4")
+    )
+    left = {one.what: one.further for one in trainings_of_job(main)}
+    tokens = round(SIZES["piqa"].train * SIZES["piqa"].tokens)
+    assert left["old microsoft/phi-1"] == left["new microsoft/phi-2"] == tokens * 264
+    assert not any(bytes_ for name, bytes_ in left.items() if name.startswith("compatible"))
+    assert not any(one.further for one in trainings_of_job(plain)), "nobody learns from these"
 
 
 def test_every_pair_of_a_family_has_two_adapters():

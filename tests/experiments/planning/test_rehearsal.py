@@ -156,7 +156,11 @@ def test_a_plan_adds_its_trainings_and_names_what_does_not_fit():
         3 * (50 * trained.cost.step_flops + 10 * trained.cost.forward_flops)
     )
     assert content["disk_bytes"] == 3 * (2 * 4 * trained.cost.parameters + 40 * (2 * 4 + 48))
+    assert replace(trained, further=7).disk == trained.disk + 3 * 7
     assert content["fits"] and content["hours"] > 0 and "3 new" in str(line)
+    assert "download" not in str(line), "what is not known is not said to be nothing"
+    fetched = plan_line("job", [trained], downloads=[("a model", 3_000_000)])
+    assert "3.0 MB to download" in str(fetched)
     assert content["utilisation"] == {"text": 0.35, "image": 0.12, "language": 0.4}
     tight = plan_line("job", [trained], memory=0.9 * trained.cost.step_bytes / 2**30)
     assert not tight.to_dict()["fits"] and "does not fit: new" in str(tight)
@@ -189,6 +193,8 @@ def test_a_recipe_and_a_task_give_their_own_line():
         2,
     )
     assert trained.step.shape == shape_of(recipe, len(task.classes))
+    assert trained.answered == len(task.selection) + len(task.test)
+    assert trainings_of("new", 2, recipe, task, answered=3).answered == 3
     few = trainings_of("new", 2, replace(recipe, max_steps=2), task)
     assert few.epochs * len(task.train) == 16
     linear = trainings_of("old", 1, Recipe("linear"), task)

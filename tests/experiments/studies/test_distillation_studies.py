@@ -8,6 +8,7 @@ import pytest
 import tiny
 
 from compatkit.distillation import FocalDistillation, LogitDifferenceInhibition
+from compatkit.experiments.models import recipes
 from compatkit.experiments.models.recipes import Experiment
 from compatkit.experiments.studies import distillation_studies as room
 from compatkit.experiments.studies.distillation_studies import (
@@ -80,7 +81,37 @@ def test_texts_fine_tune_but_for_table_2a(monkeypatch):
         chosen = parameters(task="mrpc", table=table, encoder="mine")
         update = update_of(Study("d", chosen, Experiment(tiny.task(), "mini", "asked for")))
         assert update.new_recipe == ("large" if table == "mrpc" else "small")
-    assert asked == [("mine", False, False), ("mine", True, False), ("mine", False, False)]
+    assert asked == [("mine", False, ()), ("mine", True, ()), ("mine", False, ())]
+
+
+@pytest.mark.parametrize(
+    ("table", "task", "trained"),
+    [
+        ("2b", "inaturalist", ["18", "18"]),
+        ("2b", "imagenet", ["18", "18"]),
+        ("4", "inaturalist", ["18", "50"]),
+        ("5a", "inaturalist", ["50", "50"]),
+        ("main", "imagenet", []),
+    ],
+)
+def test_only_what_a_table_trains_must_be_there(monkeypatch, table, task, trained):
+    asked, images = set(), replace(tiny.image_task(), name=task)
+    names = [f"microsoft/resnet-{size}" for size in trained]
+
+    def folder(name):
+        asked.add(name)
+        return f"folder of {name}"
+
+    def begun(chosen, papers):
+        assert {*papers[task]} == (set(names) if task == "inaturalist" else set())
+        return Experiment(images, "paper", "asked for")
+
+    monkeypatch.setattr(recipes, "model_folder", folder)
+    monkeypatch.setattr(room, "begin_with_images", begun)
+    update = update_of(begin_distillation(parameters(task=task, table=table, scale="paper")))
+    assert asked == set(names)
+    sides = (update.old_recipe, update.new_recipe)
+    assert [one.name for one in sides if one.model == "image"] == names
 
 
 # --- its runs -------------------------------------------------------------------------------------
@@ -150,6 +181,17 @@ def test_an_old_model_that_is_asked_again_is_planned_with_its_weights(begun, old
     models.plan({"FD-LM": [FocalDistillation()]}, {})
     assert planned["old"].kept == bool(asked) and planned["treated"].beside == asked
     assert planned["new"].kept == 0 and planned["new"].beside is None
+
+
+def test_what_every_epoch_leaves_is_planned(begun):
+    planned, models = {}, begun("figure5")
+    models.study.plan = lambda name, *kinds: planned.update({one.kind: one for one in kinds})
+    models.plan({}, {}, unfolded=2)
+    kept, answers = planned["treated, every epoch kept"], planned["answers after an epoch"]
+    epochs, seeds = tiny.RECIPE.epochs, models.study.seeds
+    assert (kept.number, kept.kept, planned["treated"].number) == (2 * seeds, epochs, 0)
+    assert (answers.number, answers.epochs) == (2 * seeds * epochs, 0)
+    assert answers.answered == len(models.study.task.test)
 
 
 def test_mrpc_finds_the_runs_of_gated_fusion(begun):

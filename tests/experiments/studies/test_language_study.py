@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from compatkit.experiments.models.language_recipes import adapter_recipe
+from compatkit.experiments.planning.counts import SIZES
 from compatkit.experiments.reporting.result_tables import Row
 from compatkit.experiments.running.parameters import check_parameters
 from compatkit.experiments.studies import language_study
@@ -85,6 +86,9 @@ def test_at_paper_scale_the_rehearsed_line_comes_first_and_a_full_disk_stops(tmp
     assert [one.number for one in line.trainings] == [3, 3, 6]
     assert all(one.batch == 32 and one.step.batch == 4 for one in line.trainings), "accumulated"
     assert 2.8 * 2**30 < line.peak < 80 * 2**30  # at least the base's weights in half precision
+    tokens = round(len(task.learnt) * SIZES["piqa"].tokens)
+    assert [one.further for one in line.trainings] == [tokens * (64 * 4 + 8)] * 2 + [0], "teachers'"
+    assert [one.further for one in rehearsal_of(study, 0).trainings] == [0, 0]
     assert f"peak {line.peak / 2**30:.1f} GiB" in plan(study)
     trial = LanguageStudy(
         asked(task="piqa", scale="paper", max_steps=2), *where[1:], study.recipe, upgrades

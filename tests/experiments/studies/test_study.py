@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shlex
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import tiny
 from compatkit.experiments.models.recipes import Experiment, Recipe
 from compatkit.experiments.reporting.result_tables import ResultTable, Row
 from compatkit.experiments.running.parameters import check_parameters
+from compatkit.experiments.running.runs import run_once
 from compatkit.experiments.studies import study as room
 from compatkit.experiments.studies.study import (
     Planned,
@@ -235,8 +237,22 @@ def test_the_plan_says_counts_and_leaves_out_what_is_none(capsys, monkeypatch):
 
 
 def test_at_paper_scale_weights_need_room_and_what_is_there_does_not(trained, monkeypatch):
-    there = bytes_of_runs([tiny.RECIPE])
-    assert there > 0 and bytes_of_runs([replace(tiny.RECIPE, epochs=9)]) == 0
+    study, _ = trained
+    there = bytes_of_runs([(tiny.RECIPE, tiny.task())])
+    assert there > 0 and bytes_of_runs([(replace(tiny.RECIPE, epochs=9), tiny.task())]) == 0
+    elsewhere = replace(tiny.task(), title="another task")
+    assert bytes_of_runs([(tiny.RECIPE, elsewhere)]) == 0, "another table's runs are no help"
+    run = next(iter(study.runs.values()))
+    beside = run.folder.parent / "distributions" / f"{run.id}-k64"
+    beside.mkdir(parents=True)
+    try:
+        (beside / "shard").write_bytes(b"0" * 1000)
+        assert bytes_of_runs([(tiny.RECIPE, tiny.task())]) == there + 1000
+        epoch = run_once({"kind": "epoch", "parents": [run.id], "epoch": 1}, lambda folder: {})
+        assert bytes_of_runs([(tiny.RECIPE, tiny.task())]) > there + 1000, "its epochs' answers"
+        shutil.rmtree(epoch.folder)
+    finally:
+        shutil.rmtree(beside.parent)
     few, kept = (Planned("new", 50, tiny.RECIPE, kept=count) for count in (0, 1))
     trained_once = kept.training(tiny.task())
     weights = 4 * trained_once.cost.parameters
@@ -247,6 +263,9 @@ def test_at_paper_scale_weights_need_room_and_what_is_there_does_not(trained, mo
     free.free -= 1
     with pytest.raises(OSError, match="upgrade a leaves .* COMPATKIT_HOME"):
         a_study("paper").plan("upgrade a", kept)
+    free.free += 1
+    with pytest.raises(OSError, match="upgrade a leaves"):
+        a_study("paper").plan("upgrade a", kept._replace(task=elsewhere))
 
 
 def test_an_old_model_that_answers_at_every_step_needs_memory_too():

@@ -90,6 +90,26 @@ def test_a_regularizers_dial_begins_with_the_new_model(models):
     assert dial.words(Choice(0.5, True, "")) == "strength 5"
 
 
+def test_treated_models_keep_their_weights_but_at_paper_scale(models, monkeypatch):
+    asked, planned = [], {}
+    monkeypatch.setattr(
+        models, "kept", lambda *given, **options: asked.append(options["keep_weights"])
+    )
+    noted = lambda name, *kinds: planned.update({one.kind: one for one in kinds})  # noqa: E731
+    monkeypatch.setattr(models.study, "plan", noted, raising=False)
+    for scale, treated in (("mini", True), ("paper", False)):
+        monkeypatch.setattr(models.study, "scale", scale, raising=False)
+        models.new(0)
+        models.new(0, 3)  # a member of a soup
+        models.new(0, treatment=Treatment())
+        assert asked == [True, True, treated], scale
+        asked.clear()
+        models.plan(4, treated=9)
+        assert (planned["new"].number, planned["new"].kept) == (6, 1)
+        assert (planned["treated"].number, planned["treated"].kept) == (9, treated)
+        assert planned["treated"].training(tiny.task()).step.copies == 2
+
+
 def test_a_choice_is_noted_and_its_row_stands_in_the_table(models):
     rows, dial = UpdateRows(models), models.bcwi((0, 0.25, 0.5, 1))
     (chosen,) = rows.chosen(dial)
