@@ -414,8 +414,7 @@ def architectures(
         given = _LEARNING["paper images"] | {"max_steps": max_steps}
         if pretrained:
             return tuple(
-                Recipe("image", name, str(model_folder(name)), **given)
-                for name in pretrained
+                Recipe("image", name, str(model_folder(name)), **given) for name in pretrained
             )
         return tuple(Recipe("resnet", **RESNETS[name], **given) for name in RESNETS)
     kind = f"{scale} {'digits' if (scale, task.name) == ('mini', 'digits') else 'images'}"
