@@ -140,6 +140,12 @@ def test_answers_alone_cost_no_step():
     assert 0.8 < cost.forward_flops / trained.forward_flops <= 1  # fused attention is not counted
 
 
+def test_a_language_model_is_asked_for_as_many_rows_as_it_is_really_asked_for():
+    one, four = (rehearse(Step(LLAMA, batch, 64, weights="bfloat16")) for batch in (1, 4))
+    assert one.evaluation_bytes == four.evaluation_bytes and one.step_bytes < four.step_bytes
+    assert four.forward_flops == pytest.approx(4 * one.forward_flops)
+
+
 def test_a_step_takes_the_longer_of_computing_and_starting():
     device = DEVICES["h100"]
     assert device.seconds(0, 1000) == 1000 * KERNEL_SECONDS
