@@ -20,7 +20,6 @@ from typing import NamedTuple
 # %% ../../../nbs/experiments/judging/claims.ipynb #6cfe5cb3
 from compatkit.experiments.reporting.result_tables import (
     CONTROLS,
-    ONE_SEED,
     ResultTable,
     Row,
     kept_tables,
@@ -820,11 +819,9 @@ def judge(
         return _measured_once(claim, table, name)
     claimed = _claimed(claim, table)
     lost = [row.method for row in claimed if not row.qualified]
-    early = any(ONE_SEED in row.setting for row in claimed)
-    why = ONE_SEED if early else "no setting kept the untreated model's accuracy on selection"
-    few = f"{', '.join(lost)}: {why}"
+    few = f"{', '.join(lost)}: no setting kept the untreated model's accuracy on selection"
     if lost and len(lost) == len(claimed):
-        return Evidence(name, "not judged" if early else "none qualified", few)
+        return Evidence(name, "none qualified", few)
     pairs = pairs_of(claim, table)
     if not pairs:
         return None

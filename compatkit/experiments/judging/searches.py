@@ -77,7 +77,7 @@ class Rechosen(NamedTuple):
     """What became of a row's choice."""
 
     method: str
-    word: str  # same, one seed, differs, or not checked
+    word: str  # same, differs, or not checked
     settings: int = 0  # how many were compared
     detail: str = ""
 
@@ -101,20 +101,14 @@ def judged(
     tried: Sequence[Tried],
     chosen: object,  # the row's setting among those tried
     least: float,
-    one_seed: bool = False,  # whether the grid was tried on the first seed alone
 ) -> Rechosen:
-    """Whether the rule takes the row's setting, or one with the same accuracy and NFR. What was
-    chosen on one seed was chosen by an earlier rule, which nobody can apply again.
-    """
+    """Whether the rule takes the row's setting, or one with the same accuracy and NFR."""
     best, able = preferred(tried, least)
     mine = next((one for one in tried if one.setting == chosen), None)
     same = mine is not None and np.allclose(mine[1:], best[1:], rtol=0, atol=1e-12)
     words = "" if same else f"kept {chosen}; the rule takes {best.setting}, of {len(tried)}"
     if same and able == (NONE in row.setting):
         words = f"kept {row.setting!r}, the rule finds {'one' if able else 'none'} on a par"
-    if one_seed:
-        words = f"today's rule on that seed: {words or 'the same'}"
-        return Rechosen(row.method, "one seed", len(tried), words)
     return Rechosen(row.method, "differs" if words else "same", len(tried), words)
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0014
@@ -146,14 +140,6 @@ def grid_of(kept: KeptTable, name: str, fields: Sequence[str]) -> list[tuple]:
     return [tuple(one.get(field) for field in fields) for one in held]
 
 
-def _seeds_tried(kept: KeptTable, each: Sequence[Mapping], grid: Sequence[tuple]) -> int:
-    """On how many seeds the grid was tried: as the notes say, or else as many as have all of it."""
-    for note in kept.table.notes:
-        if found := re.match(r"settings tried on (?:(\d+) of|(seed 0))", note):
-            return int(found[1] or 1)
-    return len(each) if all(setting in one for setting in grid for one in each) else 1
-
-
 def _trained(kept: KeptTable, row: Row) -> Rechosen | None:
     """The choice of a method whose settings were trained; None for a row that was not searched,
     or that shows some seeds of a choice that stands in another table.
@@ -164,20 +150,15 @@ def _trained(kept: KeptTable, row: Row) -> Rechosen | None:
     own = row.records[: row.seeds]
     each = [tried_like(kept.shelf, run, fields) for run in own[:GRID_SEEDS]]
     grid = grid_of(kept, row.method, fields)
-    seeds = _seeds_tried(kept, each, grid)
-    if lacking := [one for one in grid if seeds > 1 and not all(one in got for got in each)]:
-        words = f"{_worded(fields, lacking[0])} has no kept runs on {seeds} seeds"
+    if lacking := [one for one in grid if not all(one in got for got in each)]:
+        words = f"{_worded(fields, lacking[0])} has no kept runs on {len(each)} seed(s)"
         return Rechosen(row.method, "differs", 0, words)
-    settings = grid if seeds > 1 else list(each[0])
-    if len(settings) < 2 and len(grid) > 1:
-        return Rechosen(row.method, "not checked", 0, "runs of other settings are not kept")
     tried = [
-        _tried(kept, _worded(fields, one), *_sides(kept, row, one, each[:seeds], fields))
-        for one in settings
+        _tried(kept, _worded(fields, one), *_sides(kept, row, one, each, fields)) for one in grid
     ]
     chosen = setting_of(kept.shelf.runs[own[0]].configuration, fields)[1]
-    least = _accuracy(_on_selection(kept, kept.news[:seeds]))
-    return judged(row, tried, _worded(fields, chosen), least, seeds == 1 and kept.seeds > 1)
+    least = _accuracy(_on_selection(kept, kept.news[: len(each)]))
+    return judged(row, tried, _worded(fields, chosen), least)
 
 
 def _worded(fields: Sequence[str], setting: tuple) -> str:

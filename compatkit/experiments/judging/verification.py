@@ -52,7 +52,6 @@ from .result_pages import out_of_step, stale_pictures
 from .searches import choices_again, marked_again
 from ..models.upgrades import WHOLE, whole_validation
 from compatkit.experiments.reporting.result_tables import (
-    ONE_SEED,
     ResultTable,
     Row,
     keep_table,
@@ -294,9 +293,6 @@ EXPECTED = {  # notebook:table → the rows that it has, in order
     "gated_fusion:4": ("old model", "new model", "gated fusion", "gated fusion, old dropped"),
     "gated_fusion:5": ("old model", "new model", "gated fusion, old dropped", *_CACHES)
     + ("gated fusion",),
-    # tables of the earlier rule of choice are from before the heads
-    "gated_fusion:5, one seed": ("old model", "new model", "cache of 50 %", "cache of 75 %")
-    + ("cache of 100 %", "gated fusion"),
     "gated_fusion:rates": ("old model", "new model", "gated fusion"),
     "distillation:main": _FULL,
     "distillation:4": _FULL,
@@ -327,16 +323,14 @@ EXPECTED = {  # notebook:table → the rows that it has, in order
 
 def expected_rows(kept: KeptTable) -> tuple[str, ...] | None:
     """The methods that a table of this kind has; None for a kind without a list of its own."""
-    name = f"{kept.notebook}:{kept.kind}"
-    early = any(ONE_SEED in row.setting for row in kept.table.rows)
-    return EXPECTED.get(f"{name}, one seed" if early else name, EXPECTED.get(name))
+    return EXPECTED.get(f"{kept.notebook}:{kept.kind}")
 
 
 class Verdict(NamedTuple):
     """What became of a kept table, a page, or a notebook's outputs."""
 
     name: str
-    word: str  # same, within rounding, one seed, differs, or not checked
+    word: str  # same, within rounding, differs, or not checked
     numbers: int = 0  # how many were compared
     detail: str = ""
 
@@ -489,9 +483,7 @@ def _row_findings(kept: KeptTable, row: Row) -> list[Finding]:
     made, behind = row_again(kept, row)
     exact = behind is None or behind.exact
     smallest = min(_sizes(kept).values(), default=1)
-    # whether the mark of an early choice is right is seen with the choices
-    plain, again = (replace(one, setting=_unmarked(one.setting)) for one in (row, made))
-    found = compare_rows(plain, again, EXACT if exact else max(ROUNDING, 1 / smallest))
+    found = compare_rows(row, made, EXACT if exact else max(ROUNDING, 1 / smallest))
     if not _setting_fits(kept, row):
         words = f"{row.method}: setting {row.setting!r}, its runs say {_configured(kept, row)!r}"
         found.append(Finding(math.inf, EXACT, words))
@@ -501,7 +493,7 @@ def _row_findings(kept: KeptTable, row: Row) -> list[Finding]:
     return found
 
 # %% ../../../nbs/experiments/judging/verification.ipynb #chos0002
-_WORST = ("differs", "not checked", "one seed", "same")
+_WORST = ("differs", "not checked", "same")
 
 
 def choices_verdict(kept: KeptTable) -> Verdict | None:
@@ -513,34 +505,9 @@ def choices_verdict(kept: KeptTable) -> Verdict | None:
     if not made:
         return None
     word = min((one.word for one in made), key=_WORST.index)
-    early = _on_one_seed(kept)
-    wrong = [row.method for row in kept.table.rows if (ONE_SEED in row.setting) != (row in early)]
-    if wrong and word != "differs":
-        words = f"{', '.join(wrong)}: {ONE_SEED}, or not, and the setting says otherwise"
-        return Verdict(f"{kept.name}, choices", "differs", 0, words)
     told = [f"{one.method}: {one.detail}" for one in made if one.word == word and one.detail]
     count = sum(one.settings for one in made)
     return Verdict(f"{kept.name}, choices", word, count, "; ".join(told))
-
-
-def _on_one_seed(kept: KeptTable) -> list[Row]:
-    """The rows whose setting was chosen on the first seed of several, and those that show the
-    same runs in another way.
-    """
-    methods = {one.method for one in choices_again(kept) if one.word == "one seed"}
-    shown = [(row, set(row.records[: row.seeds])) for row in kept.table.rows]
-    chosen = {run for row, runs in shown if row.method in methods for run in runs}
-    return [
-        row
-        for row, runs in shown
-        if chosen & {*runs, *(parent for run in runs for parent in _parents(kept, run))}
-    ]
-
-
-def _parents(kept: KeptTable, run: str) -> list[str]:
-    """The runs that a kept run began from; none for one that is not kept."""
-    one = kept.shelf.runs.get(run)
-    return list(one.configuration.get("parents") or ()) if one else []
 
 # %% ../../../nbs/experiments/judging/verification.ipynb #1d95ce33
 def renew_tables(
@@ -570,25 +537,9 @@ def _of_today(kept: KeptTable) -> ResultTable:
     """The table as today's rules have it."""
     marked = marked_again(kept) if (kept.notebook, kept.kind) == ("muscle", "dial") else None
     rows = marked or kept.table.rows
-    early = {row.method for row in _on_one_seed(kept)}
-    rows = tuple(
-        _marked_early(_with_interval(kept, _chosen_again(kept, row)), row.method in early)
-        for row in rows
-    )
+    rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in rows)
     counted = kept.kind not in ("cost", "guarantee")
     return replace(kept.table, rows=rows, notes=notes_again(kept) if counted else kept.table.notes)
-
-
-def _unmarked(setting: str) -> str:
-    """A setting without the words that it was chosen on one seed."""
-    return setting.removesuffix(ONE_SEED).removesuffix("; ")
-
-
-def _marked_early(row: Row, early: bool) -> Row:
-    """The row, whose setting says whether it was chosen on one seed."""
-    plain = _unmarked(row.setting)
-    marked = f"{plain}; {ONE_SEED}".removeprefix("; ")
-    return replace(row, setting=marked if early else plain)
 
 
 def _chosen_again(kept: KeptTable, row: Row) -> Row:
