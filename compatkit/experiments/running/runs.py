@@ -168,7 +168,9 @@ def _commit() -> dict | None:
         ).stdout.strip()
 
     try:
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+        # a run writes to results/, and the next one runs the same code
+        changed = git("status", "--porcelain", "--", ":(top)", ":(top,exclude)results")
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(changed)}
     except (OSError, subprocess.SubprocessError):
         return None  # no git, or not a repository
 

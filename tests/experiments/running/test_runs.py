@@ -494,3 +494,17 @@ def test_the_room_is_light():
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_what_runs_write_to_results_is_no_change_of_the_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "project_root", lambda: tmp_path)
+    for name in ("nbs", "results"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.txt").write_text("as committed")
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for arguments in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True)
+    (tmp_path / "results" / "one.txt").write_text("a run wrote this")
+    assert not runs._commit()["dirty"]
+    (tmp_path / "nbs" / "one.txt").write_text("a person wrote this")
+    assert runs._commit()["dirty"]
