@@ -12,7 +12,7 @@ __all__ = ['FAMILIES', 'BELOW', 'Family', 'family_of', 'lowest_point', 'lowest_o
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from textwrap import wrap
+from textwrap import fill, wrap
 from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../../nbs/experiments/judging/equal_accuracy.ipynb #17765728
@@ -296,7 +296,8 @@ def equal_accuracy_picture(
         panels[0, 0].set_yticks(range(len(order)), order)
         panels[0, 0].invert_yaxis()
         figure.supxlabel("(← better)  NFR as a share of the untreated model's", fontsize=9.5)
-        figure.suptitle(title, fontsize=10.5, x=0.01, ha="left")
+        words = fill(title, int(12 * figure.get_figwidth()))  # a picture of one upgrade is narrow
+        figure.suptitle(words, fontsize=10.5, x=0.01, ha="left")
         pyplot.close(figure)
     return figure
 

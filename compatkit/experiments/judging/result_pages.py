@@ -127,6 +127,7 @@ _TASKS = {  # as their authors write them; others as they are called here
     "fashion_mnist": "Fashion-MNIST",
     "ag_news": "AG News",
     "banking77": "Banking77",
+    "clinc": "CLINC",
     "massive": "MASSIVE",
     "massive_adddata": "MASSIVE with the authors' added data",
     "piqa": "PIQA",
