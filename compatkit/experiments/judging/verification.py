@@ -50,7 +50,7 @@ from compatkit.experiments.judging.kept_answers import (
 )
 from .result_pages import out_of_step, stale_pictures
 from .searches import choices_again, marked_again
-from ..models.upgrades import WHOLE, whole_validation
+from ..models.upgrades import GRID_SEEDS, WHOLE, whole_validation
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
     Row,
@@ -243,6 +243,8 @@ def _note(kept: KeptTable, note: str, sizes: dict) -> str:
     """One sentence again."""
     for split, count in sizes.items() if kept.known is None else ():
         note = re.sub(rf"[\d,]+ {split}(?=[, ](?:\d|examples| by))", f"{count:,} {split}", note)
+    tried = f"settings tried on {min(kept.seeds, GRID_SEEDS)} of {kept.seeds} seed"
+    note = re.sub(r"^settings tried on \d+ of \d+ seed", tried, note)
     if found := re.match(r"(\d+) (votes|ensembles) of (\d+) out of (\d+) models", note):
         note = _windows_note(kept, note, found)
     if note.startswith("of the untreated model's negative flips"):

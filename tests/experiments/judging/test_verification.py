@@ -121,11 +121,15 @@ def note_about_votes(table):
     table["notes"] = [note.replace("share 4", "share 3") for note in table["notes"]]
 
 
+def note_about_seeds(table):
+    table["notes"] = [note.replace("tried on 3 of 3", "tried on 1 of 3") for note in table["notes"]]
+
+
 @pytest.mark.parametrize(
     "change",
     [digit, selection_digit, seed_digit, interval_digit, mixed_digit, deleted_row, added_row]
     + [setting, gate_setting, weight, record, order_of_records, further_record, unknown_record]
-    + [note_about_sizes, note_about_votes],
+    + [note_about_sizes, note_about_votes, note_about_seeds],
 )
 def test_whatever_is_changed_in_a_table_is_found(study, truth, change):
     before = (study / "tables.json").read_text()
