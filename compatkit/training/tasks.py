@@ -177,7 +177,9 @@ class Source:
 _GLUE_COMMIT = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
 TASKS = {
     "sst2": Source("sst2", "nyu-mll/glue", "sst2", ("sentence",), revision=_GLUE_COMMIT),
-    "mrpc": Source("mrpc", "nyu-mll/glue", "mrpc", ("sentence1", "sentence2"), revision=_GLUE_COMMIT),
+    "mrpc": Source(
+        "mrpc", "nyu-mll/glue", "mrpc", ("sentence1", "sentence2"), revision=_GLUE_COMMIT
+    ),
     "qnli": Source("qnli", "nyu-mll/glue", "qnli", ("question", "sentence"), revision=_GLUE_COMMIT),
     # of these two the hub's own conversion to Parquet: on their main branch is a script alone
     "massive": Source(
