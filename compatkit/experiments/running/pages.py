@@ -22,6 +22,7 @@ from ...support.pictures import house_style
 _STYLE = """
 :root { color-scheme: light dark; --soft: #667; --line: #ccd; --ground: #f5f6f8; }
 @media (prefers-color-scheme: dark) { :root { --soft: #aab; --line: #445; --ground: #1c1e22; } }
+html { background: Canvas; color: CanvasText; }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 80em; margin: 0 auto; padding: 1em; }
 p, ul, blockquote { max-width: 52em; }
 h1 { font-size: 1.6em; line-height: 1.25; } h2 { font-size: 1.3em; margin-top: 2em; }
@@ -36,7 +37,8 @@ td { vertical-align: top; }
 .anchor-link { display: none; }
 img, svg { max-width: 100%; height: auto; background: white; }
 @media (max-width: 40em) { /* words in pictures stay legible; they scroll sideways */
-  p:has(> img) { overflow-x: auto; } .output svg, p > img { max-width: none; width: 40em; }
+  p:has(> img, > math), li:has(> math) { overflow-x: auto; overflow-y: hidden; }
+  .output svg, p > img { max-width: none; width: 40em; }
 }
 summary { color: var(--soft); cursor: pointer; font-size: .85em; }
 blockquote { margin-left: 0; padding-left: 1em; border-left: 3px solid var(--line); }

@@ -1,12 +1,16 @@
 """The room `pages`: an executed notebook, and what was found so far, as pages that load nothing."""
 
 import re
+from pathlib import Path
 
 import nbformat
 import pytest
+from browser import READABLE, complaints, contrast, requests, screen
 from matplotlib.figure import Figure
 
 from compatkit.experiments.running import pages
+
+ROOT = Path(__file__).resolve().parents[3]
 
 cell, markdown, output = (
     nbformat.v4.new_code_cell,
@@ -109,3 +113,26 @@ def test_a_kept_picture_is_part_of_the_page(there, tmp_path, monkeypatch):
     assert "../results" not in made and "flips on pydoc" in made
     assert ("data:image/svg+xml;base64,PHN2Zy8+" in made) == there == ("<img" in made)
     assert re.search(r'<div class="table"><table>.*</table></div>', made, re.S)
+
+
+READ = sorted(path.stem for path in (ROOT / "nbs").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", READ)
+def test_a_page_fits_a_phone_and_can_be_read(name, theme, browser, tmp_path):
+    file = tmp_path / "page.html"
+    file.write_text(pages.notebook_page(nbformat.read(ROOT / "nbs" / f"{name}.ipynb", 4)), "utf-8")
+    screen(browser, width=390, height=800, theme=theme)
+    browser.get("about:blank")
+    requests(browser)
+    browser.get(file.as_uri())
+    asked = [one for one in requests(browser) if not one.startswith((file.as_uri(), "data:"))]
+    assert not asked and not complaints(browser)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    faint = [
+        (where, round(contrast(*colours), 1))
+        for *colours, where in browser.execute_script(READABLE)
+        if contrast(*colours) < 4.5 and not where.startswith(("<text", "<tspan"))
+    ]
+    assert not faint
