@@ -3,9 +3,15 @@ the training of the adapter.
 """
 
 import json
+import math
+import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import make_hub_cache
 import numpy as np
 import pytest
 import tiny
@@ -50,6 +56,7 @@ from compatkit.muscle import (
 )
 
 B, T, V, H = 3, 9, 23, 7
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def made_up(seed=8):
@@ -905,3 +912,37 @@ def test_wrong_parameters_are_all_named_with_the_valid_ones():
         "alpha = 'printed': valid are auto, twice the rank, as printed",
     ):
         assert part in message, part
+
+
+# --- another tokenizer, from files of the hub to the table ----------------------------------------
+
+
+def test_two_steps_from_llama_2_to_llama_3(tmp_path):
+    """Upgrade e: both models read as the hub holds them, the old teacher aligned by spans."""
+    bases = ["meta-llama/Llama-2-7b-hf", "meta-llama/Meta-Llama-3-8B"]
+    make_hub_cache.main(tmp_path / "hub_home", bases, ("questions",))
+    wiring = "task=piqa scale=paper upgrade=e table=3 seeds=1 max_steps=2".split()
+    options = [part for one in wiring for part in ("-p", *one.split("="))]
+    program = [sys.executable, "-m", "papermill", "--engine", "compatkit"]
+    notebooks = [str(ROOT / "nbs" / "muscle.ipynb"), str(tmp_path / "out.ipynb")]
+    clean = {
+        key: one for key, one in os.environ.items() if key not in {"COMPATKIT_DATA", "IN_TEST"}
+    }
+    own = {"HF_HOME": str(tmp_path / "hub_home"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    own["COMPATKIT_HOME"] = str(tmp_path / "runs")
+    done = subprocess.run(
+        [*program, *notebooks, *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=clean | own,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    page = (tmp_path / "out.html").read_text("utf-8")
+    assert all(name in page for name in bases) and "piqa, upgrade e, paper scale" in page
+    assert re.search(r"aligned by spans, [\d,]+ spans over [\d,]+ tokens: [\d.]+% one to one", page)
+    (record,) = (tmp_path / "runs").glob("compatibility_adapter-*/record.json")
+    trained = json.loads(record.read_text())
+    assert trained["configuration"]["setting"]["mask"] == "wrong"
+    assert any(0 < entry.get("loss", 0) < math.inf for entry in trained["results"]["history"])

@@ -222,20 +222,21 @@ def _adapter_run(
     home_folder,
     files: dict | None,
 ) -> Run:
-    """The run of a training that gives (model, tokenizer, training): the adapter and the answers
-    by every measure.
+    """The run of a training that gives (model, tokenizer, training) and perhaps further results:
+    the adapter and the answers by every measure.
     """
 
     def compute(folder: Path) -> dict:
         """One run."""
-        model, tokenizer, trained = train(checkpoint_folder(folder))
+        model, tokenizer, trained, *further = train(checkpoint_folder(folder))
         save_adapter(model, name, folder / "adapter")
-        return {
+        found = {
             "accuracy": _keep_answers(model, tokenizer, task, folder, files),
             "history": trained.history,
             "best_epoch": trained.best_epoch,
             "validation_loss": trained.validation_loss,
         }
+        return found | dict(*further)
 
     return run_once(configuration, compute, home_folder)
 
@@ -309,7 +310,8 @@ def compatibility_once(
         )
         options = {"parts": _parts(task, rows), "seed": seed, "folder": checkpoints}
         trained = train_compatibility_adapter(model, rows, recipe, objective, **options)
-        return model, tokenizer, trained
+        aligned = getattr(objective.old, "coverage", None)
+        return model, tokenizer, trained, {"aligned": str(aligned)} if aligned else {}
 
     return _adapter_run(configuration, train, task, "compatibility", home, files)
 

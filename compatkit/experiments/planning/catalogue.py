@@ -44,11 +44,12 @@ class Entry:
     paper_scale: tuple = ()  # tasks at the papers' scale
     smoke: tuple = ("pydoc",)
     also: tuple = ()  # other values of `table` that make it too
+    upgrade: str = ""  # the notebook's parameter, where an upgrade is a table of its own
 
     @property
     def name(self) -> str:
-        """Notebook and table, the name that people type."""
-        return f"{self.notebook}:{self.table}"
+        """Notebook, table and perhaps the upgrade, the name that people type."""
+        return f"{self.notebook}:{self.table}" + (f"-{self.upgrade}" if self.upgrade else "")
 
     def tasks(self, scale: str) -> tuple:
         """The tasks at smoke, mini or paper."""
@@ -67,10 +68,11 @@ def _of(
     paper_scale: tuple,
     smoke: tuple = ("pydoc",),
     also: tuple = (),
+    upgrade: str = "",
 ) -> list:
     """Entries that share their tasks, from table → what it shows."""
     return [
-        Entry(paper, notebook, table, words, mini, paper_scale, smoke, also)
+        Entry(paper, notebook, table, words, mini, paper_scale, smoke, also, upgrade)
         for table, words in shows.items()
     ]
 
@@ -215,6 +217,16 @@ CATALOGUE = (
         ("hellaswag",),
         ("arithmetic",),
     ),
+    *_of(  # by token alignment
+        "MUSCLE",
+        "muscle",
+        {"3": "its open point: another tokenizer, Llama 2 to Llama 3"},
+        (),
+        ("hellaswag", "piqa"),
+        (),
+        ("main",),
+        upgrade="e",
+    ),
     *_of(
         "Backward-Compatible Training",
         "embeddings",
@@ -260,6 +272,22 @@ CATALOGUE = (
         (*_ADDED, "sst2"),
         (),
     ),
+    *_of(
+        "compatkit",
+        "retire_the_old",
+        {"main": "the same, from half of the layers to all"},
+        (*_ADDED, "sst2"),
+        (),
+        upgrade="a",
+    ),
+    *_of(
+        "compatkit",
+        "retire_the_old",
+        {"main": "the same, from a linear model to an encoder"},
+        (*_ADDED, "sst2"),
+        (),
+        upgrade="b",
+    ),
 )
 
 # %% ../../../nbs/experiments/planning/catalogue.ipynb #161cf14b
@@ -279,6 +307,7 @@ class Job:
         given = {"task": self.task, "scale": self.scale, "table": self.entry.table}
         return (
             given
+            | ({"upgrade": self.entry.upgrade} if self.entry.upgrade else {})
             | ({"seeds": self.seeds} if self.seeds else {})
             | ({"keep_results": True} if self.keep else {})
         )
@@ -459,9 +488,13 @@ def _kept_tables(results: Path) -> list[_Kept]:
 
 
 def _is_of(kept: _Kept, job: Job) -> bool:
-    """Whether a kept table is the job's."""
-    return kept.parts[:3] == (job.entry.notebook, job.task, job.scale) and bool(
-        {job.entry.table, *job.entry.also} & set(kept.parts[3:])
+    """Whether a kept table is the job's; an upgrade that has an entry of its own is no other's."""
+    entry, rest = job.entry, set(kept.parts[3:])
+    own = {one.upgrade for one in CATALOGUE if one.notebook == entry.notebook} - {""}
+    return (
+        kept.parts[:3] == (entry.notebook, job.task, job.scale)
+        and own & rest == {entry.upgrade} - {""}
+        and bool({entry.table, *entry.also} & rest)
     )
 
 

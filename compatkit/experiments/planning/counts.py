@@ -23,7 +23,7 @@ from compatkit.experiments.models.recipes import (
 )
 from ..models.treatments import method
 from ..models.upgrades import trainings_of_search
-from .catalogue import CATALOGUE, Job
+from .catalogue import CATALOGUE, Entry, Job
 from compatkit.experiments.planning.rehearsal import (
     JobPlan,
     Shape,
@@ -352,6 +352,7 @@ PAIRS = {
     "b": ("microsoft/phi-1_5", "microsoft/phi-2"),
     "c": ("microsoft/phi-1", "microsoft/phi-1_5"),
     "d": ("lmsys/vicuna-7b-v1.3", "lmsys/vicuna-7b-v1.5"),
+    "e": ("meta-llama/Llama-2-7b-hf", "meta-llama/Meta-Llama-3-8B"),
 }
 FAMILIES = (
     ("microsoft/phi-1", "microsoft/phi-1_5", "microsoft/phi-2"),
@@ -395,17 +396,21 @@ def _teachers(what: str, number: int, base: str, task: str) -> Trainings:
     return replace(_adapters(what, number, base, task), further=further)
 
 
+def _pairs(entry: Entry) -> list[tuple[str, str]]:
+    """(old, new) of a table of MUSCLE: the papers' four upgrades unless another is named."""
+    if entry.table != "figure4":
+        return [PAIRS[letter] for letter in entry.upgrade or "abcd"]
+    return [
+        (old, new)
+        for family in FAMILIES
+        for place, old in enumerate(family)
+        for new in family[place + 1 :]
+    ]
+
+
 def _muscle(job: Job, seeds: int) -> Iterator[Trainings]:
     """The adapters of a table of MUSCLE."""
-    table = job.entry.table
-    pairs = list(PAIRS.values())
-    if table == "figure4":
-        pairs = [
-            (old, new)
-            for family in FAMILIES
-            for place, old in enumerate(family)
-            for new in family[place + 1 :]
-        ]
+    table, pairs = job.entry.table, _pairs(job.entry)
     settings = ADAPTER_SETTINGS.get(table, 1)
     task_adapters = _teachers if settings else _adapters
     for name in dict.fromkeys(old for old, _ in pairs):
@@ -469,8 +474,7 @@ def models_of_job(
     upgrades = UPGRADES[table] if notebook == "gated_fusion" else "a"
     encoders = [_OLD, *(PAPER_UPGRADE[one] for one in upgrades)]
     if notebook == "muscle":
-        groups = FAMILIES if table == "figure4" else PAIRS.values()
-        return list(dict.fromkeys(name for group in groups for name in group))
+        return list(dict.fromkeys(name for pair in _pairs(job.entry) for name in pair))
     zoo = [name for name, (shape, _) in MODELS.items() if shape.head == "image"]
     by_table = {
         "distillation:mrpc": encoders,

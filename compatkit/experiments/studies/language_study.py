@@ -775,6 +775,10 @@ def notes(study: LanguageStudy, name: str | None = None) -> tuple:
         old, new = (words_for(study, one) for one in study.upgrades[name])
         bases = f"old base: {old}; new base: {new}"
     validation = "" if task.selection_chooses_epoch else " (a fifth of them validation)"
+    treated = study.runs[name].treated.values() if name in study.runs else ()
+    aligned = [
+        run.results["aligned"] for runs in treated for run in runs if "aligned" in run.results
+    ]
     lines = [
         f"{task.rule}; {len(task.train):,} training{validation}, {len(task.selection):,} "
         f"selection, {len(task.test):,} test examples",
@@ -788,6 +792,8 @@ def notes(study: LanguageStudy, name: str | None = None) -> tuple:
         lines.append(
             "the bases were pretrained here, on the text of the task's training split only"
         )
+    if aligned:
+        lines.append(f"two tokenizers: the old model's answers aligned by spans, {aligned[0]}")
     if study.files:
         lines.append(f"asked on test by lm-evaluation-harness {harness_version()}")
     if scores:

@@ -389,7 +389,9 @@ def test_two_choices_are_said_to_make_figure_5_plain():
 def test_a_table_of_models_at_chance_says_so():
     task = stories(4)
     runs = {
-        "a": SimpleNamespace(olds=[able(task, "old", [0, 0])], news=[able(task, "new", [0, 0])])
+        "a": SimpleNamespace(
+            olds=[able(task, "old", [0, 0])], news=[able(task, "new", [0, 0])], treated={}
+        )
     }
     table = result_table(study_of(task, runs=runs), [Row("old model")], name="a")
     assert table.unjudged == "models at chance" and "models at chance" in table.title
