@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from compatkit.embeddings import (
     BackwardCompatibleTraining,
+    CosineHead,
     EmbeddingRegression,
     LinearMap,
     as_old_logits,
@@ -219,3 +220,15 @@ def test_compatible_queries_find_their_class_in_the_old_index(old):
         queries = Embeddings([f"q{one}" for one in queries.id], queries.vector, queries.label)
         found.append(recall_at_1(retrieve(queries, index)))
     assert found[1] > found[0]
+
+
+def test_a_cosine_head_sees_directions_only():
+    torch.manual_seed(0)
+    head, embedding = CosineHead(4, 3, 5.0), torch.randn(6, 4)
+    wanted = 5 * torch.cosine_similarity(embedding[:, None], head.weight[None], dim=2)
+    assert torch.allclose(head(embedding), wanted, atol=1e-6)
+    assert torch.allclose(head(7 * embedding), wanted, atol=1e-6)
+    old = Embeddings(np.array(list("ab")), np.eye(4, dtype=np.float32)[:2], np.array([3, 3]))
+    more = with_new_classes(head.requires_grad_(False), old, [0, 1, 2], 4)
+    assert isinstance(more, CosineHead) and float(more.scale) == 5.0
+    assert torch.equal(more.weight[:3], head.weight) and more.weight[3, 0] == more.weight[3, 1]

@@ -21,6 +21,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 # %% ../../../nbs/experiments/models/embedding_trainings.ipynb #4c789cac
 from compatkit.embeddings import (
     BackwardCompatibleTraining,
+    CosineHead,
     EmbeddingRegression,
     as_old_logits,
     embed,
@@ -62,8 +63,9 @@ class LayersRecipe:
     width: int = 128  # dimensions of the embedding
     hidden: int = 256  # units of the first layer
     dropout: float = 0.1
+    scale: float = 8.0  # of the cosine classifier
     max_length: int = 32  # tokens
-    epochs: int = 10
+    epochs: int = 30
     learning_rate: float = 1e-3
     batch_size: int = 64
     max_steps: int = -1
@@ -81,7 +83,8 @@ class LayersRecipe:
     def words(self) -> str:
         """The recipe as a table's notes say it."""
         return (
-            f"two layers (width {self.width}) on the mean of {self.name}'s layer {self.layers}, "
+            f"two layers (width {self.width}) and a cosine classifier on the mean of "
+            f"{self.name}'s layer {self.layers}, "
             f"{self.epochs} epochs at {self.learning_rate:g}, {resolve_precision(self.precision)}"
         )
 
@@ -109,7 +112,7 @@ class LayersOnTop(nn.Module):
                 nn.Dropout(recipe.dropout),
                 nn.Linear(recipe.hidden, recipe.width),
             )
-            self.head = nn.Linear(recipe.width, classes)
+            self.head = CosineHead(recipe.width, classes, recipe.scale)
 
     def forward(self, features: torch.Tensor) -> SequenceClassifierOutput:
         """features (N, F) → logits (N, C)."""
@@ -261,7 +264,11 @@ def _head_of(run: Run) -> nn.Linear:
     from safetensors.torch import load_file
 
     kept = load_file(run.folder / "head.safetensors")
-    head = torch.nn.Linear(*reversed(kept["weight"].shape), bias="bias" in kept)
+    shape = reversed(kept["weight"].shape)
+    if "scale" in kept:
+        head = CosineHead(*shape)
+    else:
+        head = nn.Linear(*shape, bias="bias" in kept)
     head.load_state_dict(kept)
     return head.requires_grad_(False)
 

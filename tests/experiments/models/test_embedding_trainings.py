@@ -175,4 +175,4 @@ def test_a_recipe_of_layers_says_what_it_is(tmp_path, monkeypatch):
     recipe = LayersRecipe("/a/folder", "encoder", 3, width=64)
     assert recipe.identity()["weights"] == "abc" and "folder" not in recipe.identity()
     assert "width 64" in recipe.words() and "encoder's layer 3" in recipe.words()
-    assert recipe.arguments()["num_train_epochs"] == 10
+    assert recipe.arguments()["num_train_epochs"] == 30
