@@ -41,6 +41,8 @@ class Family(NamedTuple):
 
 _OLD_LOGITS = "as plain; old logits of the training examples"
 _MIXED = ("both models", "none", True)
+_HEAD = "seconds; old answers to unlabelled traffic"
+_STUDENT = "once more; old answers to unlabelled traffic"
 FAMILIES = {  # beginning of a row's name → its family
     "old-new probabilities": Family("mixture of old and new probabilities", *_MIXED),
     "old-new logits": Family("mixture of old and new logits", *_MIXED),
@@ -82,6 +84,27 @@ FAMILIES = {  # beginning of a row's name → its family
     ),
     "c = ": Family(
         "compatibility adapter", "one model", "an adapter more; old token distributions"
+    ),
+    "mixture with the head": Family("mixture with a learned head", "one model and a head", _HEAD),
+    "rule with the head": Family(
+        "decision rule with a learned head", "one model and a head", _HEAD
+    ),
+    **dict.fromkeys(
+        ("student of the rule", "student of the rule, from the old weights"),
+        Family("student of unlabelled traffic", "one model", _STUDENT),
+    ),
+    **dict.fromkeys(
+        (
+            "student of the rule, with its head",
+            "student of the rule, from the old weights, with its head",
+        ),
+        Family("student of unlabelled traffic, with a head", "one model and a head", _STUDENT),
+    ),
+    "re-ranked": Family(
+        "re-ranking by the old model", "many candidates; both models score them", "none"
+    ),
+    "backward-compatible training": Family(
+        "backward-compatible training", "one encoder; the old index", "as plain; the old classifier"
     ),
 }
 BELOW = (0.0, 0.005, 0.01)  # the untreated model's accuracy less this, as fractions
