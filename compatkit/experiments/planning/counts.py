@@ -191,7 +191,9 @@ def _gated_fusion(job: Job, seeds: int) -> Iterator[Trainings]:
     yield _classifiers("old", seeds, _OLD, task, answered=SIZES[task].answered + train)
     for upgrade in UPGRADES[table]:
         new = PAPER_UPGRADE[upgrade]
-        yield _classifiers(f"new {upgrade}", members, new, task, kept=1)
+        yield _classifiers(f"new {upgrade}", seeds, new, task, kept=1)
+        if members > seeds:
+            yield _classifiers(f"new {upgrade}, for votes", members - seeds, new, task)
         if table in ("main", "1", "2"):
             tried = _settings("dynamic distillation", "gated_fusion")
             distilled = trainings_of_search(tried, seeds)

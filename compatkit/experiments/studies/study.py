@@ -602,10 +602,17 @@ class Study:
         splits: Sequence[str] = ("selection", "test"),  # that they answer
         keep_epochs: Sequence[int] = (),  # epochs after which their weights are kept
     ) -> tuple[Run, ...]:
-        """The untreated new models, whose seeds begin at 1000."""
-        options = {"splits": tuple(splits), "keep_epochs": tuple(keep_epochs)}
-        numbers = range(members or self.seeds)
-        return tuple(self.train(recipe, 1000 + number, **options) for number in numbers)
+        """The untreated new models, whose seeds begin at 1000; at paper scale those beyond the
+        seeds, which only vote, keep no weights.
+        """
+
+        def trained(number: int) -> Run:
+            """One model."""
+            votes = self.scale == "paper" and number >= self.seeds
+            kept = () if votes else tuple(keep_epochs)
+            return self.train(recipe, 1000 + number, splits=tuple(splits), keep_epochs=kept)
+
+        return tuple(map(trained, range(members or self.seeds)))
 
     def upgrade(
         self,
