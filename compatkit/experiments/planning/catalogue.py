@@ -239,6 +239,14 @@ CATALOGUE = (
         (),
     ),
     *_of(
+        "Backward-Compatible Training",
+        "embeddings",
+        {"architecture": "four searches: a transformer from scratch, then a sentence encoder"},
+        ("massive", "banking77", "clinc"),
+        (),
+        (),
+    ),
+    *_of(
         "Backward-Congruent Re-ranking",
         "reranking",
         {

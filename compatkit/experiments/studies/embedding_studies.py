@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # %% ../../../nbs/experiments/studies/embedding_studies.ipynb #09030d89
-TABLES = ("main", "classes", "width")
+TABLES = ("main", "classes", "width", "architecture")
 COMPATIBLE, REGRESSION = "backward-compatible training", "regression onto old embeddings"
-WIDTHS = {"main": (128, 128), "classes": (128, 128), "width": (64, 128)}  # old, new, at mini
+WIDTHS = dict.fromkeys(TABLES, (128, 128)) | {"width": (64, 128)}  # old, new, at mini
 TRAIN = 4_000  # examples of a real task at mini, a fixed part of its training split
 WITHIN = 0.01  # of recall at 1: what new-in-new may lose, as the claim says
 _LOW, _ALL = 3, 6  # layers of the sentence encoder under the old and the new encoder
@@ -59,14 +59,22 @@ def update_of(study: Study, table: str) -> DataUpdate:
 
 
 def recipes_of(study: Study, table: str, encoder: str) -> tuple:
-    """(old recipe, new recipe); FileNotFoundError names the weights that are missing."""
+    """(old recipe, new recipe); FileNotFoundError names the weights that are missing, ValueError
+    says that an embedded task has one architecture.
+    """
     steps = study.chosen.max_steps
     if study.scale == "mini" and not study.embedded:
         folder, name = find_encoder(encoder)
         old, new = WIDTHS[table]
         given = {"folder": folder, "name": name, "max_steps": steps}
-        return LayersRecipe(layers=_LOW, width=old, **given), LayersRecipe(
-            layers=_ALL, width=new, **given
+        lower = LayersRecipe(layers=_LOW, width=old, **given)
+        if table == "architecture":
+            lower = replace(small(study.scale, 2, steps), width=old)
+        return lower, LayersRecipe(layers=_ALL, width=new, **given)
+    if table == "architecture":
+        raise ValueError(
+            f"table architecture: at {study.scale} scale {study.task.name} has one architecture; "
+            "take a real task at scale mini, such as massive"
         )
     epochs = 6 if study.scale == "smoke" else 10
     old, new = (replace(small(study.scale, layers, steps), epochs=epochs) for layers in (1, 2))

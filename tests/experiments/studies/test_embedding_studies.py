@@ -126,6 +126,11 @@ def test_other_tables_have_other_updates(tmp_path, monkeypatch, table):
         assert len(study.search(study.new(0), study.old(0)).predictions("test")) > 0
 
 
+def test_another_architecture_needs_a_real_task():
+    with pytest.raises(ValueError, match="pydoc has one architecture; take a real task"):
+        begun(table="architecture")
+
+
 def test_smoke_results_are_not_kept():
     with pytest.raises(ValueError, match="keep_results"):
         begun(keep_results=True)
