@@ -132,19 +132,19 @@ def _accuracy(kept: KeptTable) -> "Figure":
     return accuracy_nfr_picture(kept.table.rows, _curves(kept), _floors(kept), kept.table.title)
 
 # %% ../../../nbs/experiments/judging/kept_figures.ipynb #kf000018
-_ENCODERS = {  # name in the pictures → how its rows begin, and which of them is shown
-    "trained alone": ("new model, old index", 0),
-    "regression": ("regression", 0),
-    "backward-compatible": ("backward-compatible", -1),  # with a point allowed, where that differs
+_ENCODERS = {  # name in the pictures → how its row begins
+    "trained alone": "new model, old index",
+    "regression": "regression",
+    "backward-compatible": "backward-compatible",
 }
 
 
 def _encoders(kept: KeptTable) -> dict[str, list[tuple[str, str]]]:
     """Name in the pictures → (new encoder, old encoder), one pair a seed."""
     found = {}
-    for name, (beginning, place) in _ENCODERS.items():
-        rows = [row for method, row in kept.rows.items() if method.startswith(beginning)]
-        asked = [kept.shelf.runs[one].configuration for one in rows[place].records]
+    for name, beginning in _ENCODERS.items():
+        row = next(row for method, row in kept.rows.items() if method.startswith(beginning))
+        asked = [kept.shelf.runs[one].configuration for one in row.records]
         found[name] = [(one["queries"], one["index"]) for one in asked]
     return found
 

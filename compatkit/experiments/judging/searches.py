@@ -181,8 +181,7 @@ def _encoded(kept: KeptTable, row: Row) -> Rechosen:
     """The choice of an encoder's λ."""
     from compatkit.experiments.studies.embedding_studies import WITHIN
 
-    allowed = WITHIN if row.method.endswith("a point allowed") else 0.0
-    name = row.method.removeprefix("own index, ").removesuffix(", a point allowed")
+    name = row.method.removeprefix("own index, ")
     fields = (*searched_fields(name), "synthesised")
     found = {
         (one.configuration["queries"], one.configuration["index"]): run
@@ -207,7 +206,7 @@ def _encoded(kept: KeptTable, row: Row) -> Rechosen:
     if lacking := {one[0] for one in grid_of(kept, name, fields)} - {one[0] for one in grid}:
         return Rechosen(row.method, "differs", 0, f"λ {min(lacking):g} has no kept runs")
     chosen = setting_of(kept.shelf.runs[encoders[0]].configuration, fields)[1]
-    return judged(row, tried, chosen, _accuracy(_on_selection(kept, kept.news)) - allowed)
+    return judged(row, tried, chosen, _accuracy(_on_selection(kept, kept.news)) - WITHIN)
 
 
 def marked_again(kept: KeptTable) -> list[Row]:
@@ -306,9 +305,7 @@ def _values_behind(kept: KeptTable, decided: Mapping) -> str | None:
 def _choice_of(kept: KeptTable, row: Row) -> Rechosen | None:
     """What became of a row's choice; None for a row that nobody chose."""
     if kept.notebook == "embeddings":
-        searched = "weight" in searched_fields(
-            row.method.removeprefix("own index, ").removesuffix(", a point allowed")
-        )
+        searched = "weight" in searched_fields(row.method.removeprefix("own index, "))
         return _encoded(kept, row) if searched else None
     if kept.notebook == "reranking":
         searched = row.method.startswith("re-ranked, ") or row.method == "token-level mixture"
