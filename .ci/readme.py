@@ -25,6 +25,7 @@ METHODS = (  # the papers' own and what needs no training
     "dynamic distillation",
     "gated fusion",
     "compatibility adapter",
+    "student of unlabelled traffic, with a head",
 )
 
 
