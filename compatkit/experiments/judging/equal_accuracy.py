@@ -297,12 +297,12 @@ def equal_accuracy_picture(
     results: str | Path | None = None,  # results/ unless told
 ) -> "Figure | None":
     """What each method leaves of the untreated NFR at its accuracy, upgrade by upgrade; None where
-    the notebooks have no upgrade that asks for a method.
+    no method is as accurate on any upgrade.
     """
     from matplotlib import pyplot
 
     shown = places_of(notebooks, results)
-    if not shown:
+    if all(levels[0] is None for place in shown for levels in place["methods"].values()):
         return None
     order = _by_what_is_left(shown)
     with house_style():
