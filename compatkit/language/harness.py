@@ -9,8 +9,10 @@ __all__ = ['HARNESS_TASKS', 'harness_version', 'harness_answers', 'readable_by_h
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
 from importlib.metadata import version
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,7 +105,8 @@ def _ask(model, tokenizer, task: Questions, files: Mapping, batch_size: int, sho
     asked = HFLM(pretrained=model.to(device).eval(), **options)
     with tempfile.TemporaryDirectory() as folder:
         path = _with_our_files(task.name, files, shots, Path(folder))
-        result = simple_evaluate(model=asked, tasks=[str(path)], bootstrap_iters=0)
+        with redirect_stderr(StringIO()):  # its bars would run over the one of all models
+            result = simple_evaluate(model=asked, tasks=[str(path)], bootstrap_iters=0)
     samples = result["samples"][task.name]
     return [one for one in samples if one["filter"] in ("none", "flexible-extract")]
 

@@ -130,11 +130,8 @@ def _keep_answers(model, data: dict, old: Run, folder: Path) -> dict:
         alone = Predictions(logits=found["new_logits"], **known)
         fused.save(folder / f"predictions-{split}.parquet")
         alone.save(folder / f"predictions-{split}-alone.parquet")
-        if split == "test":
-            save_file(
-                {"embedding": np.ascontiguousarray(found["embedding"])},
-                str(folder / "embedding-test.safetensors"),
-            )
+        kept = {"embedding": np.ascontiguousarray(found["embedding"])}
+        save_file(kept, str(folder / f"embedding-{split}.safetensors"))
         results["accuracy"] |= {
             split: float(fused.correct.mean()),
             f"{split}-alone": float(alone.correct.mean()),
@@ -180,35 +177,45 @@ def cached_once(
     task: Task,
     run: Run,  # of fuse_once
     old: Run,
-    share: float,  # of the test inputs whose old logits are kept
+    share: float,  # of the inputs whose old logits are kept
     seed: int,  # decides which
     learned: bool = False,  # a head answers for the others, else the nearest neighbour
+    # the inputs: those of test, or where the papers report on both halves of a validation set
+    # selection and test
+    splits: Sequence[str] = ("test",),
 ) -> Run:
     """The gated model's answers with a cache in place of the old model, as a run of its own."""
 
     def compute(folder: Path) -> dict:
-        """Fill the cache, look every test input up, mix."""
-        fused, logits = run.predictions("test"), run.predictions("test-alone").logits
-        found, exact = _looked_up(task, run, old, share, seed, learned)
-        gate = torch.from_numpy(fused.columns["gate"].copy())
-        mixed = fuse(found, torch.from_numpy(logits.copy()), gate, run.results["temperature"])
-        fused.replace(logits=mixed.numpy(), columns=None).save(folder / "predictions-test.parquet")
+        """Fill the cache, look every input up, mix."""
+        found, exact = _looked_up(task, run, old, share, seed, learned, splits)
+        sizes = [len(run.predictions(split)) for split in splits]
+        for split, part in zip(splits, found.split(sizes), strict=True):
+            fused, alone = run.predictions(split), run.predictions(f"{split}-alone")
+            gate, own = (torch.tensor(one) for one in (fused.columns["gate"], alone.logits))
+            mixed = fuse(part, own, gate, run.results["temperature"]).numpy()
+            fused.replace(logits=mixed, columns=None).save(folder / f"predictions-{split}.parquet")
         return {"exact": float(exact.float().mean())}
 
     about = {"kind": "cache", "parents": [run.id, old.id], "share": share, "seed": seed}
-    return run_once(about | ({"learned": True} if learned else {}), compute)
+    about |= {"learned": True} if learned else {}
+    about |= {"splits": list(splits)} if list(splits) != ["test"] else {}
+    return run_once(about, compute)
 
 
 def _looked_up(
-    task: Task, run: Run, old: Run, share: float, seed: int, learned: bool
+    task: Task, run: Run, old: Run, share: float, seed: int, learned: bool, splits: Sequence[str]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What from_cache gives for every test input."""
+    """What from_cache gives for every input of the splits, one after the other."""
     run = run.again() if run.recalled else run  # results/ holds no embeddings
-    texts = zip(*(task.test[field] for field in task.text_fields))
-    keys = [example_key(*fields) for fields in texts]
-    embeddings = load_file(str(run.folder / "embedding-test.safetensors"))["embedding"]
-    given = embeddings, run.predictions("test-alone").logits, old.predictions("test").logits
-    return from_cache(keys, *given, share, seed, learned)
+    keys, parts = [], []
+    for split in splits:
+        data = getattr(task, split)
+        keys += [example_key(*fields) for fields in zip(*(data[one] for one in task.text_fields))]
+        kept = load_file(str(run.folder / f"embedding-{split}.safetensors"))["embedding"]
+        sides = run.predictions(f"{split}-alone"), old.predictions(split)
+        parts.append((kept, *(one.logits for one in sides)))
+    return from_cache(keys, *map(np.concatenate, zip(*parts)), share, seed, learned)
 
 
 def from_cache(

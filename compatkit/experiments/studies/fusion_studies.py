@@ -83,16 +83,20 @@ class FusedUpgrade:
     def cache_row(
         self,
         study: Study,
-        percent: int,  # of the test inputs whose old logits are kept
+        percent: int,  # of the inputs whose old logits are kept
         learned: bool = False,  # a head answers for the others, else the nearest neighbour
     ) -> Row:
-        """The old model answers from a cache of some test inputs; errors of cached_once."""
+        """The old model answers from a cache of some inputs: of test, or of all that the papers
+        report on; errors of cached_once.
+        """
+        splits = ("selection", "test") if self.pair.whole else ("test",)
         with study.running():
             kept = [
-                study.add(cached_once(study.task, run, old, percent / 100, seed, learned))
+                study.add(cached_once(study.task, run, old, percent / 100, seed, learned, splits))
                 for seed, (run, old) in enumerate(zip(self.gated.runs, self.pair.olds))
             ]
-        return self.pair.row_on_test(f"cache of {percent} %{', head' * learned}", kept)
+        row = self.pair.row if self.pair.whole else self.pair.row_on_test
+        return row(f"cache of {percent} %{', head' * learned}", kept)
 
     def rates_note(self) -> str:
         """Section 5.5 in words: the share of the untreated flips that the gate mends, and the

@@ -10,7 +10,12 @@ import pytest
 import tiny
 from safetensors.torch import load_file
 
-from compatkit.experiments.models.gates import GateSetting, fitted_temperature, fuse_once
+from compatkit.experiments.models.gates import (
+    GateSetting,
+    cached_once,
+    fitted_temperature,
+    fuse_once,
+)
 from compatkit.experiments.models.recipes import Recipe
 from compatkit.experiments.models.trainings import build, encoded, out_of_fold, train_once
 from compatkit.gated_fusion import GatedFusion
@@ -179,3 +184,19 @@ def test_the_old_run_needs_its_training_answers(upgrade):
         FileNotFoundError, match=f"{upgrade['new'].id} has no predictions of 'train'"
     ):
         fused_again(upgrade, old=upgrade["new"])
+
+
+def test_a_cache_over_both_halves_of_a_validation_set(upgrade, monkeypatch):
+    monkeypatch.setenv("COMPATKIT_HOME", str(upgrade["home"]))
+    task, run, old = (upgrade[name] for name in ("task", "run", "old"))
+    plain, both = (
+        cached_once(task, run, old, 1.0, 0, splits=splits)
+        for splits in (("test",), ("selection", "test"))
+    )
+    assert plain.id != both.id and not (plain.folder / "predictions-selection.parquet").exists()
+    for split in ("selection", "test"):  # a full cache is the old model itself
+        wanted, found = (one.predictions(split) for one in (run, both))
+        assert np.array_equal(wanted.id, found.id)
+        assert np.allclose(wanted.logits, found.logits, atol=1e-5)
+    half = cached_once(task, run, old, 0.5, 0, splits=("selection", "test"))
+    assert 0.4 < half.results["exact"] < 1
