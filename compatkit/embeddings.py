@@ -202,11 +202,13 @@ def with_new_classes(
     if missing:
         raise ValueError(f"there are no old embeddings of the new classes {few(missing)}")
     for one in range(classes):
-        row = places.index(one) if one in places else None
-        centre = torch.from_numpy(old.direction[old.label == one].mean(0)) if row is None else None
-        made.weight[one] = size * centre / centre.norm() if row is None else head.weight[row]
+        if known := one in places:
+            made.weight[one] = head.weight[places.index(one)]
+        else:
+            centre = torch.from_numpy(old.direction[old.label == one].mean(0))
+            made.weight[one] = size * centre / centre.norm()
         if made.bias is not None:
-            made.bias[one] = head.bias.mean() if row is None else head.bias[row]
+            made.bias[one] = head.bias[places.index(one)] if known else head.bias.mean()
     return made
 
 # %% ../nbs/embeddings.ipynb #ef1d1856
