@@ -21,7 +21,6 @@ METHODS = (  # the papers' own and what needs no training
     "mixture of old and new probabilities",
     "BCWI",
     "vote of five new models",
-    "focal distillation",
     "dynamic distillation",
     "gated fusion",
     "compatibility adapter",

@@ -123,7 +123,7 @@ def test_a_head_answers_for_inputs_that_the_cache_does_not_know(fusion, fused):
     for seed, old in enumerate(olds):
         run = fused.gated.runs[seed]
         given = fusion.study.task, run, fused.pair.olds[seed], 0.9, seed
-        (near, exact), (guess, same) = (_looked_up(*given, by_head) for by_head in (False, True))
+        (near, exact), (guess, same) = (_looked_up(*given, one, ["test"]) for one in (False, True))
         assert torch.equal(exact, same) and 0 < int(exact.sum()) < len(old)
         kept = torch.tensor(old)[exact]
         assert torch.equal(near[exact], kept) and torch.equal(guess[exact], kept)
