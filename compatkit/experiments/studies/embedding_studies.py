@@ -18,13 +18,13 @@ import numpy as np
 
 # %% ../../../nbs/experiments/studies/embedding_studies.ipynb #91f48e74
 from compatkit.experiments.models.embedding_trainings import (
+    EncoderRecipe,
     EncoderSetting,
-    ImageEncoderRecipe,
     LayersRecipe,
     encoder_once,
     search_once,
 )
-from ..models.recipes import architectures, begin, small
+from ..models.recipes import Recipe, architectures, begin, small
 from ..models.upgrades import answers
 from ..reporting.result_tables import ResultTable, Row, keep_table, measure
 from ..reporting.verdicts import Verdict, is_higher
@@ -75,7 +75,7 @@ def recipes_of(study: Study, table: str, encoder: str) -> tuple:
         given = {"folder": folder, "name": name, "max_steps": steps}
         lower = LayersRecipe(layers=_LOW, width=old, **given)
         if table == "architecture":
-            lower = replace(small(study.scale, 2, steps), width=old)
+            lower = _in_cosines(small(study.scale, 2, steps), embedding=old)
         return lower, LayersRecipe(layers=_ALL, width=new, **given)
     if table == "architecture":
         raise ValueError(
@@ -83,8 +83,18 @@ def recipes_of(study: Study, table: str, encoder: str) -> tuple:
             "take a real task at scale mini, such as massive"
         )
     epochs = 6 if study.scale == "smoke" else 10
-    old, new = (replace(small(study.scale, layers, steps), epochs=epochs) for layers in (1, 2))
-    return (replace(old, width=32) if table == "width" else old), new
+    old, new = (_in_cosines(small(study.scale, layers, steps), epochs=epochs) for layers in (1, 2))
+    return _narrow(old) if table == "width" else old, new
+
+
+def _in_cosines(recipe: Recipe, **changed: object) -> EncoderRecipe:
+    """A model from scratch that ends in an embedding and a cosine classifier."""
+    return EncoderRecipe(**vars(recipe) | changed)
+
+
+def _narrow(recipe: EncoderRecipe) -> EncoderRecipe:
+    """The same with half the width."""
+    return replace(recipe, embedding=recipe.embedding // 2)
 
 # %% ../../../nbs/experiments/studies/embedding_studies.ipynb #614d15bb
 def _image_recipes(study: Study, table: str) -> tuple:
@@ -94,10 +104,10 @@ def _image_recipes(study: Study, table: str) -> tuple:
     given = {"side": _SIDES[study.task.name]} if study.task.name in _SIDES else {}
     given |= {"learning_rate": IMAGE_RATE} if study.scale == "mini" else {}
     small, larger = (
-        ImageEncoderRecipe(**vars(one) | given | {"epochs": min(one.epochs, IMAGE_EPOCHS)})
+        _in_cosines(one, **given, epochs=min(one.epochs, IMAGE_EPOCHS))
         for one in architectures(study.task, study.scale, max_steps=study.chosen.max_steps)
     )
-    old = replace(small, embedding=small.embedding // 2) if table == "width" else small
+    old = _narrow(small) if table == "width" else small
     return old, larger if table == "architecture" else small
 
 

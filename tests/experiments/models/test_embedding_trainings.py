@@ -180,7 +180,7 @@ def test_a_recipe_of_layers_says_what_it_is(tmp_path, monkeypatch):
 
 def test_an_image_encoder_ends_in_an_embedding_and_cosines():
     task = tiny.image_task()
-    recipe = room.ImageEncoderRecipe(**vars(tiny.IMAGE_RECIPE) | {"embedding": 8})
+    recipe = room.EncoderRecipe(**vars(tiny.IMAGE_RECIPE) | {"embedding": 8})
     model, rows, train = room.model_and_rows(recipe, task, seed=3)
     again, _, _ = room.model_and_rows(recipe, task, seed=3)
     head = model.classifier[-1]

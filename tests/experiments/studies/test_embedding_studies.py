@@ -124,7 +124,7 @@ def test_other_tables_have_other_updates(tmp_path, monkeypatch, table):
     if table == "classes":
         assert study.update.old_classes and len(study.settings()[COMPATIBLE]) == 2
     else:
-        assert study.recipes[0].width == 32 < study.recipes[1].width
+        assert [one.embedding for one in study.recipes] == [32, 64]
         assert len(study.search(study.new(0), study.old(0)).predictions("test")) > 0
 
 
