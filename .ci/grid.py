@@ -105,6 +105,10 @@ GRID = [
         for table in ("main", "classes", "width")
     ),
     (False, "embeddings", FEW | {"table": "main", "task": "massive"}),
+    *(
+        (False, "embeddings", FEW | {"table": table, "task": "digits"})
+        for table in ("main", "classes", "width", "architecture")
+    ),
     *((table == "main", "reranking", FEW | {"table": table}) for table in ("main", "candidates")),
     (False, "reranking", FEW | {"table": "main", "task": "samsum", "max_steps": 2}),
     *((False, "landscape", FEW | {"table": table, "points": 5}) for table in ("main", "rebasin")),

@@ -7,6 +7,7 @@ it: minutes, and every task's data.
 `.ci/results.py --renew` before that writes intervals and notes of the tables as today's rules have
 them.
 `.ci/results.py --pictures` draws pictures again from the kept predictions, with the data too.
+`.ci/results.py --prune` takes out the runs that no table rests on any more.
 All of them end with 1 where a picture is older than the table that it shows.
 """
 
@@ -46,6 +47,22 @@ def draw():
     yield from write_equal_accuracy_pictures(RESULTS)
 
 
+def prune():
+    """Take out the runs that no table rests on; gives how many of each study."""
+    from compatkit.experiments.reporting.result_tables import kept_tables
+    from compatkit.experiments.running.published import published_runs, superseded
+    from compatkit.experiments.running.store import drop_runs
+
+    runs, tables = published_runs(RESULTS), kept_tables(RESULTS).values()
+    named = {name for table in tables for row in table.rows for name in row.records}
+    of_study = {}
+    for name in superseded(runs, named):
+        of_study.setdefault(runs[name].folder, []).append(name)
+    for folder, names in of_study.items():
+        drop_runs(folder, names)
+        yield f"{folder.name}: {len(names)} of {sum(one.folder == folder for one in runs.values())}"
+
+
 def stale_pages():
     """What is wrong with the pages, as a sentence; nothing where they are in step."""
     from compatkit.experiments.judging.result_pages import out_of_step
@@ -63,7 +80,12 @@ def stale_pictures():
     return f"older than their tables, {remedy}: {names}" if names else None
 
 
-STEPS = {"--evidence": write_evidence, "--renew": renew, "--pictures": draw}
+STEPS = {
+    "--evidence": write_evidence,
+    "--renew": renew,
+    "--pictures": draw,
+    "--prune": prune,
+}
 
 
 def main(arguments):

@@ -936,14 +936,25 @@ def judged(
     ]
 
 
+_PLACES = {
+    "classes": "added classes",
+    "width": "another width",
+    "architecture": "another architecture",
+}
+
+
 def place_of(
     name: str,  # of a kept table
 ) -> str:
-    """Task and upgrade of a kept table, in words; MUSCLE's tables by their measure too."""
+    """Task and upgrade of a kept table, in words: MUSCLE's tables by their measure too, an
+    update's by what it changes beside the examples.
+    """
     notebook, task, scale, *rest = name.split("-")
     words = [task, *(f"({one})" for one in rest[:-1] if one in ("a", "b"))]
     words += ["by exact match"] if notebook == "muscle" and rest[-1] == "4" else []
-    words += ["added classes"] if notebook == "bcwi" and rest[-1] == "classes" else []
+    words += (
+        [_PLACES[rest[-1]]] if notebook in ("bcwi", "embeddings") and rest[-1] in _PLACES else []
+    )
     return " ".join(words) + ("" if scale == "mini" else f", {scale}")
 
 

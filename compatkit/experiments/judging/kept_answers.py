@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RECIPES', 'Truth', 'truth_of', 'KeptRun', 'Shelf', 'Answered', 'KeptTable', 'alphas_of', 'strengths_of', 'curves_of',
-           'bare', 'VersionsAnswered', 'recipe_of', 'answered']
+           'bare', 'VersionsAnswered', 'recipe_of', 'answered', 'upgrade_of', 'kept_upgrade', 'load_at_scale']
 
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #02b08ba1
 import re
@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #ce73a544
 import numpy as np
@@ -20,11 +21,16 @@ import numpy as np
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #033e2ced
 from ...decisions import calibrate, choose_price, keep_old, pool
 from ...ensembles import average_logits, choose_weight, majority_vote, member_windows, mix
-from ..models.upgrades import MIXING_WEIGHTS
+from ..models.recipes import Recipe
+from ..models.upgrades import MIXING_WEIGHTS, Upgrade
 from ..reporting.result_tables import ResultTable, Row, kept_tables
 from ..running.published import PublishedRun, published_runs
 from ..studies.rule_rows import chosen_price
 from ...predictions import Predictions, with_labels
+
+# %% ../../../nbs/experiments/judging/kept_answers.ipynb #kupg0003
+if TYPE_CHECKING:
+    from compatkit.training.tasks import Task
 
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #24404a3c
 class Truth(NamedTuple):
@@ -94,7 +100,7 @@ def truth_of(
     from compatkit.training.data_updates import data_update, more_classes, more_samples
     from compatkit.training.tasks import load_task
 
-    if notebook in ("bcwi", "retire_the_old"):
+    if notebook in ("bcwi", "retire_the_old") or task == "massive_adddata":
         update = data_update(task, "add_classes" if table == "classes" else "add_data", data_dir)
         return Truth(_of_examples(update.new), update)
     data = load_task(task, data_dir)
@@ -612,3 +618,49 @@ def recipe_of(method: str, notebook: str = "") -> Callable:
 def answered(kept: KeptTable, row: Row) -> Answered:
     """What stands behind a row of a kept table."""
     return recipe_of(row.method, kept.notebook)(kept, row)
+
+# %% ../../../nbs/experiments/judging/kept_answers.ipynb #kupg0002
+def upgrade_of(kept: KeptTable) -> Upgrade:
+    """The old models and the untreated new ones of a kept table, one pair a seed.
+
+    ValueError for a table of a language model's answers or of added classes, one that lacks
+    either row, and models that kept no logits on selection and test.
+    """
+    if kept.notebook in (*_OF_LANGUAGE, "embeddings") or kept.adds_classes:
+        what = "added classes" if kept.adds_classes else "other answers than a classifier's"
+        raise ValueError(f"{kept.name} is about {what}: choose a table of classifiers")
+    if lacking := [one for one in ("old model", "new model") if one not in kept.rows]:
+        raise ValueError(f"{kept.name} has no row {lacking[0]!r}: choose a table that has both")
+    sides = tuple(kept.olds), tuple(kept.news)
+    for run in (run for side in sides for run in side):
+        if any(run.predictions(split).logits is None for split in ("selection", "test")):
+            raise ValueError(f"{kept.name}: {run.id} kept no logits; choose a table that did")
+    recipes = [Recipe.recalled(side[0].run.configuration["recipe"]) for side in sides]
+    update = kept.truth.update
+    task = load_at_scale(kept.task, kept.scale, kept.shelf.data_dir) if update is None else None
+    return Upgrade(kept.upgrade, task or update.new, *recipes, *sides)
+
+
+def kept_upgrade(
+    chosen: SimpleNamespace,  # checked parameters; task, scale and seeds become the table's
+    results: str | Path | None = None,  # the folder results/; the project's by default
+) -> Upgrade:
+    """The upgrade of the kept table `chosen.models_of`; ValueError names the tables that there
+    are. Errors of upgrade_of.
+    """
+    shelf = Shelf(results, chosen.data_dir)
+    if chosen.models_of not in shelf.tables:
+        raise ValueError(
+            f"results/ has no table {chosen.models_of!r}; it has {', '.join(shelf.tables)}"
+        )
+    kept = shelf.table(chosen.models_of)
+    chosen.task, chosen.scale, chosen.seeds = kept.task, kept.scale, kept.seeds
+    return upgrade_of(kept)
+
+
+def load_at_scale(name: str, scale: str, data_dir: str | None) -> "Task":
+    """A task with the part of its training split that the scale uses; errors of load_task."""
+    from compatkit.experiments.models.recipes import at_scale
+    from compatkit.training.tasks import load_task
+
+    return at_scale(load_task(name, data_dir), scale)

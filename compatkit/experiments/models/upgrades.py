@@ -144,6 +144,11 @@ class Upgrade:
     whole: bool = False
 
     @property
+    def words(self) -> str:
+        """What it is called; the only one of a kept table has no letter."""
+        return f"upgrade {self.name}" if self.name else "its upgrade"
+
+    @property
     def paired(self) -> tuple:
         """The new runs that belong to the old ones, seed by seed."""
         return self.news[: len(self.olds)]

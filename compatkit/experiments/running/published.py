@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['machine_paths', 'ToPublish', 'publish_study', 'publish', 'PublishedRun', 'published_runs', 'published',
-           'published_first']
+           'published_first', 'superseded']
 
 # %% ../../../nbs/experiments/running/published.ipynb #pub00003
+import json
 import os
 import re
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -298,3 +299,23 @@ def _keep_recalled(kept: PublishedRun, labels: dict, folder: Path) -> None:
             os.rename(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+# %% ../../../nbs/experiments/running/published.ipynb #pub0super2
+_RUN = re.compile(r"[a-z_]+-[0-9a-f]{16}")
+
+
+def superseded(
+    runs: Mapping[str, Run],  # id → run: what published_runs gives
+    named: Collection[str],  # ids that tables name
+) -> list[str]:
+    """The ids of the runs that no table rests on any more, in the order of `runs`."""
+    behind = {
+        name: set(_RUN.findall(json.dumps(run.configuration))) & set(runs)
+        for name, run in runs.items()
+    }
+    needed, found = set(), set(named) & set(runs)
+    while found - needed:
+        needed |= found
+        found = {one for name in needed for one in behind[name]}
+        found |= {name for name, made_from in behind.items() if made_from and made_from <= needed}
+    return [name for name in runs if name not in needed]

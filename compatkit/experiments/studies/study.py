@@ -656,7 +656,7 @@ class Study:
         """
         old, new = (runs[0].predictions("test") for runs in (upgrade.olds, upgrade.news))
         counts, competent = FlipCounts.between(old, new), upgrade.competent()
-        print(f"upgrade {upgrade.name}: both models competent: {competent}; {counts}")
+        print(f"{upgrade.words}: both models competent: {competent}; {counts}")
         if self.scale != "smoke" or not self.embedded or self.wiring:
             return
         changed = [run.predictions("test").select(list(new.id)).prediction for run in treated]
@@ -795,7 +795,7 @@ class Study:
         reseed floors'.
         """
         values = {row.method: row.nfr[0] for row in rows} | upgrade.at_the_accuracy_of(rows[0])
-        print(f"upgrade {upgrade.name}, NFR at accuracy {rows[0].accuracy[0]:.2%}:")
+        print(f"{upgrade.words}, NFR at accuracy {rows[0].accuracy[0]:.2%}:")
         for name, value in values.items():
             print(f"  {name:45s} {nfr_words(value)}")
 

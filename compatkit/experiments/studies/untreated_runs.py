@@ -132,13 +132,28 @@ class UntreatedRuns:
         return recipe["model"] == "linear" or (papers == (scale == "paper") and same_steps)
 
     def sides(self, scale: str, upgrade: str) -> tuple:
-        """(old runs, new runs) of an upgrade, from the first group that has every seed; None for
-        a side without one.
+        """(old runs, new runs) of an upgrade, from the first group that has every seed, today's
+        recipe before others; None for a side without one.
         """
         groups, seeds = self.groups(scale), self.chosen.seeds
-        olds = [group.olds(seeds) for group in groups if group.linear == (upgrade == "b")]
-        news = [group.news(seeds) for group in groups]
+        first, second = (
+            sorted(groups, key=lambda group: group.recipe != recipe)
+            for recipe in self._todays(scale, upgrade)
+        )
+        olds = [group.olds(seeds) for group in first if group.linear == (upgrade == "b")]
+        news = [group.news(seeds) for group in second]
         return tuple(next(filter(None, side), None) for side in (olds, news))
+
+    def _todays(self, scale: str, upgrade: str) -> tuple:
+        """(old recipe, new recipe) as runs record them, with which another notebook's runs of the
+        task are not mistaken for an upgrade's; None where the encoder is not at hand.
+        """
+        steps = self.chosen.max_steps
+        try:
+            recipes = upgrade_recipes(self.tasks[scale], scale, upgrade, max_steps=steps)
+        except (FileNotFoundError, ValueError):
+            return None, None
+        return tuple(recipe.identity() for recipe in recipes)
 
     def exist(self, scale: str) -> bool:
         """Whether the runs of any upgrade are complete at a scale."""

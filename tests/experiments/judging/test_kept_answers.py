@@ -116,3 +116,36 @@ def kept_of(made):
     """The made-up table under its notebook's name."""
     made.notebook = "bcwi"
     return made
+
+
+def test_a_kept_table_is_an_upgrade(shelf):
+    """pydoc's models, whose data every Python has."""
+    kept = shelf.table("gated_fusion-pydoc-mini-a-main")
+    found = kept_answers.upgrade_of(kept)
+    assert (found.name, len(found.olds)) == ("a", kept.seeds) == ("a", len(found.paired))
+    assert found.row("new model", found.paired).accuracy[0] == pytest.approx(
+        kept.rows["new model"].accuracy[0]
+    )
+    assert found.task.name == "pydoc" and found.new_recipe.model == "small"
+    assert found.words == "upgrade a" and replace(found, name="").words == "its upgrade"
+
+
+def test_a_table_without_an_upgrade_is_refused(shelf):
+    with pytest.raises(ValueError, match="other answers than a classifier's"):
+        kept_answers.upgrade_of(shelf.table(NAME))
+    with pytest.raises(ValueError, match="about added classes"):
+        kept_answers.upgrade_of(shelf.table("bcwi-massive-mini-classes"))
+    with pytest.raises(ValueError, match="has no row 'old model'"):
+        kept_answers.upgrade_of(shelf.table("ensembles-fashion_mnist-mini-figure2"))
+
+
+def test_an_unknown_table_is_named_with_those_that_there_are():
+    chosen = SimpleNamespace(models_of="bcwi-bankng77-mini-main", data_dir="")
+    with pytest.raises(ValueError, match="no table 'bcwi-bankng77-mini-main'.*banking77-mini-main"):
+        kept_answers.kept_upgrade(chosen, ROOT / "results")
+
+
+def test_the_tables_task_scale_and_seeds_are_taken():
+    chosen = SimpleNamespace(models_of="gated_fusion-pydoc-mini-a-main", data_dir="", seeds=1)
+    kept_answers.kept_upgrade(chosen, ROOT / "results")
+    assert (chosen.task, chosen.scale, chosen.seeds) == ("pydoc", "mini", 3)

@@ -176,3 +176,17 @@ def test_a_recipe_of_layers_says_what_it_is(tmp_path, monkeypatch):
     assert recipe.identity()["weights"] == "abc" and "folder" not in recipe.identity()
     assert "width 64" in recipe.words() and "encoder's layer 3" in recipe.words()
     assert recipe.arguments()["num_train_epochs"] == 30
+
+
+def test_an_image_encoder_ends_in_an_embedding_and_cosines():
+    task = tiny.image_task()
+    recipe = room.EncoderRecipe(**vars(tiny.IMAGE_RECIPE) | {"embedding": 8})
+    model, rows, train = room.model_and_rows(recipe, task, seed=3)
+    again, _, _ = room.model_and_rows(recipe, task, seed=3)
+    head = model.classifier[-1]
+    assert isinstance(head, room.CosineHead) and head.in_features == 8
+    assert all(torch.equal(*both) for both in zip(model.parameters(), again.parameters()))
+    logits = model(**train.collate([train[0], train[1]])).logits
+    assert logits.shape == (2, len(task.classes)) and logits.abs().max() <= recipe.scale
+    assert recipe.identity() != replace(recipe, embedding=4).identity()
+    assert "embedding of width 8" in recipe.words()

@@ -1,9 +1,11 @@
 """The tables of embeddings at smoke: one study for all, its choice, rows, pictures and verdicts."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tiny
 
 from compatkit.experiments.models.embedding_trainings import EncoderSetting
 from compatkit.experiments.models.upgrades import answers
@@ -122,7 +124,7 @@ def test_other_tables_have_other_updates(tmp_path, monkeypatch, table):
     if table == "classes":
         assert study.update.old_classes and len(study.settings()[COMPATIBLE]) == 2
     else:
-        assert study.recipes[0].width == 32 < study.recipes[1].width
+        assert [one.embedding for one in study.recipes] == [32, 64]
         assert len(study.search(study.new(0), study.old(0)).predictions("test")) > 0
 
 
@@ -134,3 +136,33 @@ def test_another_architecture_needs_a_real_task():
 def test_smoke_results_are_not_kept():
     with pytest.raises(ValueError, match="keep_results"):
         begun(keep_results=True)
+
+
+@pytest.mark.parametrize("table", room.TABLES)
+def test_images_are_searched_too(table, tmp_path, monkeypatch):
+    """The same encoder twice; a narrower old embedding, or a larger new ResNet, where asked for."""
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path))
+    study = begun(task="digits", table=table)
+    old, new = study.recipes
+    assert (old.embedding, new.embedding) == ((32, 64) if table == "width" else (64, 64))
+    assert (old.widths == new.widths) == (table != "architecture")
+    if table != "main":
+        return
+    row = search_row(study, "new model, old index", study.in_old())
+    assert 0 <= row.accuracy[0] <= 1
+    table = study.table([search_row(study, "old model", study.old_in_old()), row])
+    assert "images; new: ResNet from scratch" in " ".join(table.notes)
+
+
+def test_large_pictures_are_scaled_for_encoders():
+    assert begun_with_images("tiny_imagenet").side == 32
+    assert begun_with_images("cifar10").side == 0
+    assert begun_with_images("cifar10").epochs == room.IMAGE_EPOCHS
+
+
+def begun_with_images(name):
+    """The new encoder's recipe for an image task of this name at mini scale."""
+    task = replace(tiny.image_task(), name=name)
+    chosen = SimpleNamespace(max_steps=-1)
+    study = SimpleNamespace(task=task, scale="mini", chosen=chosen)
+    return room.recipes_of(study, "main", "")[1]

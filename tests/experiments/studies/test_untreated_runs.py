@@ -77,6 +77,20 @@ def test_both_sides_are_found_and_a_linear_model_serves_all_seeds(complete):
     assert here.exist("mini") and not here.exist("paper")
 
 
+def test_todays_recipe_comes_before_a_newer_and_larger_group(complete, monkeypatch):
+    wide = [replace(tiny.RECIPE, layers=layers, width=16).identity() for layers in (1, 2)]
+    for recipe, seeds in zip(wide, ((0, 1, 2), (1000, 1001, 1002, 1003))):
+        for seed in seeds:
+            kept(complete, recipe, seed)
+    here = untreated(complete)
+    found = here.sides("mini", "a")
+    assert [side[0].configuration["recipe"] for side in found] == wide
+    mine = tuple(replace(tiny.RECIPE, layers=layers) for layers in (1, 2))
+    monkeypatch.setattr(room, "upgrade_recipes", lambda *asked, **more: mine)
+    found = here.sides("mini", "a")
+    assert [side[0].configuration["recipe"] for side in found] == [OLD, NEW]
+
+
 def test_a_side_that_lacks_a_seed_is_none(complete):
     here = untreated(complete, seeds=3)
     olds, news = here.sides("mini", "a")
