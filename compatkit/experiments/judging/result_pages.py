@@ -296,7 +296,7 @@ The record of a run names the commit of the code that made it, and whether files
 were not committed. {dirty:,} of the {runs:,} kept runs were made with such changes (*dirty*). Their records go on saying
 so, since nobody can tell afterwards what the changes were. What they answered is kept and hashed like every other run's,
 so the tables that rest on them are computed again in full; the golden runs in CI show, method by method, what today's
-code gives.
+code gives. New runs are kept from a committed tree alone: `keep_results` refuses another.
 
 | study | runs | of them dirty |
 |---|---|---|

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PAPER', 'PAPER_UPGRADE', 'PAPER_NAME', 'MINI', 'MINI_TRAIN', 'SEEDS', 'PAPER_SEEDS', 'HUB_RESNETS', 'ROBERTA',
            'UPDATE', 'UPDATE_OPTIMIZER', 'Recipe', 'own_seeds', 'at_scale', 'small', 'pretrained', 'upgrade_models',
-           'paper_recipe', 'upgrade_recipes', 'architectures', 'update_recipes', 'Experiment', 'weights_at_hand',
-           'begin', 'begin_with_images', 'two_sizes']
+           'paper_recipe', 'upgrade_recipes', 'architectures', 'update_recipes', 'check_may_be_kept', 'Experiment',
+           'weights_at_hand', 'begin', 'begin_with_images', 'two_sizes']
 
 # %% ../../../nbs/experiments/models/recipes.ipynb #482645f6
 import os
@@ -17,6 +17,8 @@ from types import SimpleNamespace
 
 # %% ../../../nbs/experiments/models/recipes.ipynb #70559868
 from ..running.parameters import choose_scale
+from ..running.runs import uncommitted
+from ...support.messages import few
 from ...training.loop import resolve_precision
 from ...training.models import RESNETS, find_encoder, model_folder, weights_fingerprint
 from ...training.tasks import EMBEDDED, Task, load_task
@@ -476,6 +478,24 @@ def update_recipes(
     return first, replace(first, epochs=more, learning_rate=slower)
 
 # %% ../../../nbs/experiments/models/recipes.ipynb #1f8a531b
+def check_may_be_kept(
+    wiring: bool,  # whether the runs are of a few steps or at smoke scale
+) -> None:
+    """ValueError if runs show that things work, not how well, or if their records could not name
+    the code that makes them.
+    """
+    if wiring:
+        raise ValueError(
+            "keep_results: runs at smoke scale or of a few steps show that things work, not how "
+            "well; they are not kept"
+        )
+    if changed := uncommitted():
+        raise ValueError(
+            f"keep_results: there are changes that are not committed, in {few(changed)}; a kept "
+            "record names the commit that made it, so commit them first"
+        )
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A task at a scale, and what that means for the results."""
@@ -498,12 +518,8 @@ class Experiment:
         return (self.scale == "smoke" and not self.embedded) or self.max_steps > 0
 
     def may_be_kept(self) -> None:
-        """ValueError if these runs show that things work, not how well."""
-        if self.wiring or self.scale == "smoke":
-            raise ValueError(
-                "keep_results: runs at smoke scale or of a few steps show that things work, not "
-                "how well; they are not kept"
-            )
+        """Errors of check_may_be_kept."""
+        check_may_be_kept(self.wiring or self.scale == "smoke")
 
 
 def weights_at_hand(

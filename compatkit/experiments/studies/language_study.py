@@ -47,6 +47,7 @@ from compatkit.experiments.models.language_trainings import (
     pretrain_once,
     task_adapter_once,
 )
+from ..models.recipes import check_may_be_kept
 from ..models.upgrades import answers
 from ..planning.counts import SIZES
 from compatkit.experiments.planning.rehearsal import (
@@ -404,11 +405,8 @@ class LanguageStudy:
         tasks = whole_task_at(task, scale), task_at(task, scale)
         files = harness_files(chosen, scale)
         study = cls(chosen, scale, reason, *tasks, by, recipe, upgrades, missing, files)
-        if chosen.keep_results and (study.wiring or scale == "smoke"):
-            raise ValueError(
-                "keep_results: runs at smoke scale or of a few steps show that things work, not "
-                "how well; they are not kept"
-            )
+        if chosen.keep_results:
+            check_may_be_kept(study.wiring or scale == "smoke")
         return study
 
     @property

@@ -32,7 +32,7 @@ from compatkit.experiments.models.language_trainings import (
     pretrain_once,
     task_adapter_once,
 )
-from ..models.recipes import Experiment
+from ..models.recipes import Experiment, check_may_be_kept
 from ..models.upgrades import Upgrade, answers
 from ..reporting.result_tables import ResultTable, Row
 from compatkit.experiments.reporting.verdicts import (
@@ -268,9 +268,8 @@ class RerankingStudy(Study):
         study = cls("reranking", chosen, experiment, 1)
         study.whole = whole
         study.recipes = base_recipes(scale, study.embedded, chosen.max_steps)
-        if chosen.keep_results and (study.wiring or scale == "smoke"):
-            experiment.may_be_kept()
-            raise ValueError("keep_results: this shows that things work, not how well")
+        if chosen.keep_results:
+            check_may_be_kept(study.wiring or scale == "smoke")
         return study
 
     @property

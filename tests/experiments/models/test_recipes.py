@@ -142,11 +142,19 @@ def test_what_shows_only_the_wiring(scale, name, steps, wiring):
     assert Experiment(of(name), scale, "", steps).wiring == wiring
 
 
-def test_smoke_and_wiring_are_not_kept():
+def test_smoke_and_wiring_are_not_kept(monkeypatch):
+    monkeypatch.setattr(recipes, "uncommitted", list)
     for change in ({"scale": "smoke"}, {"scale": "mini", "max_steps": 2}):
         with pytest.raises(ValueError, match="keep_results"):
             begin(parameters(keep_results=True, **change))
     assert begin(parameters(keep_results=True, scale="mini")).scale == "mini"
+
+
+def test_results_are_kept_from_a_clean_tree_alone(monkeypatch):
+    monkeypatch.setattr(recipes, "uncommitted", lambda: ["nbs/bcwi.ipynb"])
+    with pytest.raises(ValueError, match="nbs/bcwi.ipynb.*commit them first"):
+        begin(parameters(keep_results=True, scale="mini"))
+    assert begin(parameters(scale="mini")).scale == "mini"
 
 
 def test_an_embedded_task_has_no_paper_scale():

@@ -507,4 +507,5 @@ def test_what_runs_write_to_results_is_no_change_of_the_code(tmp_path, monkeypat
     (tmp_path / "results" / "one.txt").write_text("a run wrote this")
     assert not runs._commit()["dirty"]
     (tmp_path / "nbs" / "one.txt").write_text("a person wrote this")
-    assert runs._commit()["dirty"]
+    (tmp_path / "new.txt").write_text("and this")
+    assert runs._commit()["dirty"] and runs.uncommitted() == ["nbs/one.txt", "new.txt"]
