@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RECIPES', 'Truth', 'truth_of', 'KeptRun', 'Shelf', 'Answered', 'KeptTable', 'alphas_of', 'strengths_of', 'curves_of',
-           'bare', 'VersionsAnswered', 'recipe_of', 'answered', 'upgrade_of', 'kept_upgrade', 'load_at_scale']
+           'bare', 'VersionsAnswered', 'recipe_of', 'answered', 'upgrade_of', 'kept_upgrade']
 
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #02b08ba1
 import re
@@ -21,7 +21,7 @@ import numpy as np
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #033e2ced
 from ...decisions import calibrate, choose_price, keep_old, pool
 from ...ensembles import average_logits, choose_weight, majority_vote, member_windows, mix
-from ..models.recipes import Recipe
+from ..models.recipes import Recipe, at_scale
 from ..models.upgrades import MIXING_WEIGHTS, Upgrade
 from ..reporting.result_tables import ResultTable, Row, kept_tables
 from ..running.published import PublishedRun, published_runs
@@ -96,10 +96,10 @@ def truth_of(
     """The labels of a table's examples; errors of `load_task` where the data are not at hand."""
     if notebook in _OF_LANGUAGE:
         return _of_questions(task, data_dir)
-    from compatkit.experiments.models.recipes import at_scale
     from compatkit.training.data_updates import data_update, more_classes, more_samples
     from compatkit.training.tasks import load_task
 
+    # the authors' split is a data update for every notebook: it is no task of its own
     if notebook in ("bcwi", "retire_the_old") or task == "massive_adddata":
         update = data_update(task, "add_classes" if table == "classes" else "add_data", data_dir)
         return Truth(_of_examples(update.new), update)
@@ -636,9 +636,16 @@ def upgrade_of(kept: KeptTable) -> Upgrade:
         if any(run.predictions(split).logits is None for split in ("selection", "test")):
             raise ValueError(f"{kept.name}: {run.id} kept no logits; choose a table that did")
     recipes = [Recipe.recalled(side[0].run.configuration["recipe"]) for side in sides]
-    update = kept.truth.update
-    task = load_at_scale(kept.task, kept.scale, kept.shelf.data_dir) if update is None else None
-    return Upgrade(kept.upgrade, task or update.new, *recipes, *sides)
+    return Upgrade(kept.upgrade, _task_of(kept), *recipes, *sides)
+
+
+def _task_of(kept: KeptTable) -> "Task":
+    """What the new model was trained on and asked; errors of load_task."""
+    from compatkit.training.tasks import load_task
+
+    if kept.truth.update is not None:
+        return kept.truth.update.new
+    return at_scale(load_task(kept.task, kept.shelf.data_dir), kept.scale)
 
 
 def kept_upgrade(
@@ -656,11 +663,3 @@ def kept_upgrade(
     kept = shelf.table(chosen.models_of)
     chosen.task, chosen.scale, chosen.seeds = kept.task, kept.scale, kept.seeds
     return upgrade_of(kept)
-
-
-def load_at_scale(name: str, scale: str, data_dir: str | None) -> "Task":
-    """A task with the part of its training split that the scale uses; errors of load_task."""
-    from compatkit.experiments.models.recipes import at_scale
-    from compatkit.training.tasks import load_task
-
-    return at_scale(load_task(name, data_dir), scale)

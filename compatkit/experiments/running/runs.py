@@ -166,19 +166,23 @@ def _git(*arguments: str) -> str:
     return done.stdout.rstrip()
 
 
+def _changed() -> list[str]:
+    # a run writes to results/, and the next one runs the same code
+    told = _git("status", "--porcelain", "--", ":(top)", ":(top,exclude)results")
+    return [line[3:] for line in told.splitlines()]
+
+
 def uncommitted() -> list[str]:
     """The project's files with changes that are not committed; none without git."""
     try:
-        # a run writes to results/, and the next one runs the same code
-        told = _git("status", "--porcelain", "--", ":(top)", ":(top,exclude)results")
+        return _changed()
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line[3:] for line in told.splitlines()]
 
 
 def _commit() -> dict | None:
     try:
-        return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(uncommitted())}
+        return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_changed())}
     except (OSError, subprocess.SubprocessError):
         return None  # no git, or not a repository
 
