@@ -653,7 +653,7 @@ def kept_upgrade(
     results: str | Path | None = None,  # the folder results/; the project's by default
 ) -> Upgrade:
     """The upgrade of the kept table `chosen.models_of`; ValueError names the tables that there
-    are. Errors of upgrade_of.
+    are, or the table's task where another than the default one is asked for. Errors of upgrade_of.
     """
     shelf = Shelf(results, chosen.data_dir)
     if chosen.models_of not in shelf.tables:
@@ -661,5 +661,10 @@ def kept_upgrade(
             f"results/ has no table {chosen.models_of!r}; it has {', '.join(shelf.tables)}"
         )
     kept = shelf.table(chosen.models_of)
+    if chosen.task not in ("pydoc", kept.task):
+        raise ValueError(
+            f"models_of {chosen.models_of!r} is about {kept.task}, and the task asked for is "
+            f"{chosen.task!r}: name one of the two alone"
+        )
     chosen.task, chosen.scale, chosen.seeds = kept.task, kept.scale, kept.seeds
     return upgrade_of(kept)

@@ -145,7 +145,13 @@ def test_an_unknown_table_is_named_with_those_that_there_are():
         kept_answers.kept_upgrade(chosen, ROOT / "results")
 
 
+def test_another_task_beside_the_table_is_refused():
+    chosen = SimpleNamespace(models_of="bcwi-banking77-mini-main", task="sst2", data_dir="")
+    with pytest.raises(ValueError, match="is about banking77, and the task asked for is 'sst2'"):
+        kept_answers.kept_upgrade(chosen, ROOT / "results")
+
+
 def test_the_tables_task_scale_and_seeds_are_taken():
-    chosen = SimpleNamespace(models_of="gated_fusion-pydoc-mini-a-main", data_dir="", seeds=1)
+    chosen = SimpleNamespace(models_of="gated_fusion-pydoc-mini-a-main", task="pydoc", data_dir="")
     kept_answers.kept_upgrade(chosen, ROOT / "results")
     assert (chosen.task, chosen.scale, chosen.seeds) == ("pydoc", "mini", 3)
