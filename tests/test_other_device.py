@@ -28,7 +28,8 @@ from compatkit.embeddings import (
     embed,
     frozen_head,
 )
-from compatkit.experiments.studies import own_case, retirements, weight_planes
+from compatkit.experiments.models import traffic_trainings
+from compatkit.experiments.studies import own_case, weight_planes
 from compatkit.gated_fusion import LearnGate
 from compatkit.language.adapters import add_adapter, copy_adapter
 from compatkit.language.models import byte_pairs, small_language_model
@@ -373,7 +374,7 @@ def own_cases_answers(task, folder, old_folder, place):  # noqa: F811
     own_case.try_interpolation(case, str(old_folder), 0.3)
     model, tokenizer = own_case.text_classifier(str(folder), task.classes)
     rows = {"test": own_case.encode(task.test, tokenizer, task.text_fields, case.tokens)}
-    retirements.keep_embedded(model, rows, task, place)
+    traffic_trainings.keep_embedded(model, rows, task, place)
     assert not case.applies_not
     return case.new.predictions("test").logits, case.rows[-1], case.costs
 
@@ -388,7 +389,7 @@ def test_own_case(task, folder, tmp_path_factory, monkeypatch):  # noqa: F811 (f
     tokenizer.save_pretrained(places[0])
     logits, row, costs = own_cases_answers(task, folder, places[0], places[1])
     on_the_other_device(monkeypatch, own_case, "predict")
-    on_the_other_device(monkeypatch, retirements, "embedded")
+    on_the_other_device(monkeypatch, traffic_trainings, "embedded")
     with OtherDevice():
         found = own_cases_answers(task, folder, places[0], places[2])
     assert np.allclose(found[0], logits, atol=1e-5)

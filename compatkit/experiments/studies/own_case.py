@@ -23,19 +23,18 @@ from ...bcwi import choose_alpha, sweep
 from ...decisions import TooFewExamples, choose_price, columns_of, keep_old, pool
 from ..models.gates import GateSetting, fuse_once
 from ..models.recipes import Recipe
+from compatkit.experiments.models.traffic_trainings import (
+    Traffic,
+    head_once,
+    keep_embedded,
+    learn_traffic,
+)
 from ..models.trainings import identity, keep_predictions, train_once
 from ..models.treatments import method
 from ..models.upgrades import Search, trainings_of_search
 from ..reporting.result_tables import Row
 from ..running.runs import Run, run_once
-from compatkit.experiments.studies.retirements import (
-    PRICES,
-    Traffic,
-    head_once,
-    keep_embedded,
-    learn_traffic,
-    pick,
-)
+from .retirements import PRICES, pick
 from .study import Upgrade, search
 from ...metrics import FlipCounts, on_par
 from ...predictions import Predictions, few, over_classes, refuse_repeated
