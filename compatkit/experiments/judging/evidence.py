@@ -399,6 +399,12 @@ def _methods(tables: Sequence[KeptTable]) -> tuple[dict[str, list[Point]], ...]:
     return curves, dials, once
 
 
+def _shares_base(kept: KeptTable) -> bool:
+    """Whether the new models of all seeds are adapters of one pretrained base."""
+    bases = {run.run.configuration.get("base") for run in kept.news}
+    return None not in bases and len(bases) == 1 < len(kept.news)
+
+
 def place_evidence(tables: Sequence[KeptTable]) -> dict:
     """An upgrade's untreated flips, its noise, and each method's NFR at equal accuracy."""
     kept = tables[0]
@@ -415,7 +421,7 @@ def place_evidence(tables: Sequence[KeptTable]) -> dict:
         "nfr": new.nfr[0],
         "churn": 1 - new.as_old[0],
         "reseed": {name: _reseed(seen, f"{name} model") for name in ("old", "new")},
-        "shared_base": kept.notebook == "muscle",
+        "shared_base": _shares_base(kept),
         "recurring": _recurring(seen),
         **_at_equal_accuracy(tables),
     }

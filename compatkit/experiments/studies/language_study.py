@@ -30,11 +30,13 @@ import numpy as np
 from compatkit.experiments.models.language_recipes import (
     PAPER_FAMILIES,
     PAPER_UPGRADES,
+    RESEEDED,
     SMALL_UPGRADES,
     VERSIONS,
     adapter_recipe,
     alpha_value,
     family_pairs,
+    halves_at,
     missing_for,
     paper_cross_entropy,
     small_base,
@@ -290,7 +292,7 @@ def small_upgrades(upgrade: str, table: str, scale: str) -> dict:
         return {" → ".join(pair): pair for pair in family_pairs((tuple(VERSIONS[scale]),))}
     if upgrade not in ("auto", *SMALL_UPGRADES):
         raise ValueError(
-            f"upgrade {upgrade!r} is of the paper's models; at {scale} scale there are a and b"
+            f"upgrade {upgrade!r} is of the paper's models; at {scale} scale there are a, b and c"
         )
     letters = ("ab" if table == "figure5" else "a") if upgrade == "auto" else upgrade
     return {letter: SMALL_UPGRADES[letter] for letter in letters}
@@ -382,7 +384,7 @@ class LanguageStudy:
     missing: dict = field(default_factory=dict)  # upgrade of the paper → what it lacks here
     files: dict | None = None  # split → files, where lm-evaluation-harness asks the test questions
     runs: dict = field(default_factory=dict)  # upgrade → TrainedUpgrade
-    bases: dict = field(default_factory=dict)  # name → Run or folder
+    bases: dict = field(default_factory=dict)  # (name, its seed) → Run or folder
 
     @classmethod
     def begin(cls, chosen: SimpleNamespace) -> "LanguageStudy":
@@ -401,8 +403,11 @@ class LanguageStudy:
             task = load_questions(chosen.task, chosen.data_dir or None, as_in_paper=True)
         names = ("rank", "alpha", "batch_size", "accumulation", "gradient_checkpointing")
         changes = {name: getattr(chosen, name) for name in names}
-        recipe = adapter_recipe(scale, chosen.max_steps, **changes)
+        reseeded = scale != "paper" and RESEEDED in upgrades
+        recipe = adapter_recipe(scale, chosen.max_steps, reseeded=reseeded, **changes)
         tasks = whole_task_at(task, scale), task_at(task, scale)
+        if reseeded:
+            tasks = halves_at(task, scale)
         files = harness_files(chosen, scale)
         study = cls(chosen, scale, reason, *tasks, by, recipe, upgrades, missing, files)
         if chosen.keep_results:
@@ -417,7 +422,8 @@ class LanguageStudy:
     @property
     def wiring(self) -> bool:
         """Whether a run shows only that things are connected."""
-        return (self.scale == "smoke" and not self.sums) or self.chosen.max_steps > 0
+        able = self.sums and not self.reseeded  # whose smoke run learns something
+        return (self.scale == "smoke" and not able) or self.chosen.max_steps > 0
 
     @property
     def seeds(self) -> int:
@@ -428,6 +434,27 @@ class LanguageStudy:
     def names(self) -> list:
         """The bases, each once."""
         return list(dict.fromkeys(name for pair in self.upgrades.values() for name in pair))
+
+    @property
+    def reseeded(self) -> bool:
+        """Whether the bases differ in their seed alone, a pair of them a seed."""
+        return self.scale != "paper" and RESEEDED in self.upgrades
+
+    @property
+    def base_seeds(self) -> list[tuple[int, int]]:
+        """The seeds of the old and the new base, for each seed of the adapters."""
+        return [(seed, 1000 + seed) if self.reseeded else (0, 0) for seed in range(self.seeds)]
+
+    @property
+    def wanted_bases(self) -> list[tuple[str, int]]:
+        """(name, seed) of every base, each once."""
+        sides = [
+            side
+            for pair in self.upgrades.values()
+            for seeds in self.base_seeds
+            for side in zip(pair, seeds)
+        ]
+        return list(dict.fromkeys(sides))
 
     def asked(self, upgrade: str) -> CompatibilitySetting:
         """The setting of the loss that was asked for; its share of cross-entropy may be the
@@ -464,7 +491,7 @@ def plan(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None =
         [
             f"scale {study.scale}: {study.reason}; table {study.chosen.table}; "
             f"{study.task.title}; measured by {study.measure}; {seeds} seed(s)",
-            f"{len(study.names)} bases{'' if study.scale == 'paper' else ' to pretrain'}, "
+            f"{len(study.wanted_bases)} bases{'' if study.scale == 'paper' else ' to pretrain'}, "
             f"{seeds * pairs * 2} task adapters, {seeds * pairs * each} compatibility adapters",
             *(words_for(study, name) for name in study.names),
             *(f"upgrade {name} is not run: {words}" for name, words in study.missing.items()),
@@ -509,15 +536,15 @@ def rehearsal_of(study: LanguageStudy, settings: int) -> JobPlan:
 def train(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None = None) -> None:
     """Train what is not there yet, or read it from results/; fills the study's runs."""
     recalled = study.chosen.from_results
-    total = len(study.names) + study.seeds * len(study.upgrades) * (
+    total = len(study.wanted_bases) + study.seeds * len(study.upgrades) * (
         2 + (1 if settings is None else len(settings))
     )
     with (
         ModelBar(total, name=study.chosen.task) as bar,
         published_first(labels_by_measure(study.task)) if recalled else nullcontext(),
     ):
-        for name in study.names:
-            study.bases[name] = _counted(bar, _base(study, name))
+        for name, seed in study.wanted_bases:
+            study.bases[name, seed] = _counted(bar, _base(study, name, seed))
         for name, pair in study.upgrades.items():
             wanted = [study.asked(name)] if settings is None else list(settings)
             study.runs[name] = _train_upgrade(study, pair, wanted, bar)
@@ -530,28 +557,28 @@ def _counted(bar: ModelBar, run):
     return run
 
 
-def _base(study: LanguageStudy, name: str) -> Run | Path:
+def _base(study: LanguageStudy, name: str, seed: int) -> Run | Path:
     """A base: a pretraining run of ours, or the folder of one of the paper's models."""
     if study.scale == "paper":
         return Path(model_folder(name))
     recipe = small_base(study.scale, name, study.sums, study.chosen.max_steps)
-    return pretrain_once(recipe, (study.whole_task,))
+    return pretrain_once(recipe, (study.whole_task,), seed)
 
 
 def _train_upgrade(
     study: LanguageStudy, pair: tuple, settings: Sequence[CompatibilitySetting], bar: ModelBar
 ) -> TrainedUpgrade:
     """The runs of one upgrade."""
-    old, new = (study.bases[name] for name in pair)
+    sides = [[study.bases[one] for one in zip(pair, seeds)] for seeds in study.base_seeds]
     olds, news = (
         [
             _counted(
                 bar,
                 task_adapter_once(base, study.task, study.recipe, first + seed, files=study.files),
             )
-            for seed in range(study.seeds)
+            for seed, base in enumerate(bases)
         ]
-        for base, first in ((old, 0), (new, 1000))
+        for bases, first in zip(zip(*sides), (0, 1000))
     )
     treated = {
         setting: [
@@ -569,7 +596,7 @@ def _train_upgrade(
                     files=study.files,
                 ),
             )
-            for seed in range(study.seeds)
+            for seed, (old, new) in enumerate(sides)
         ]
         for setting in settings
     }
@@ -765,6 +792,12 @@ def command(study: LanguageStudy) -> str:
     return " ".join(["papermill nbs/muscle.ipynb", *asked])
 
 
+_PAIR_A_SEED = (
+    "a pair of bases a seed, which differ in their own seed alone and read the half of the "
+    "training text that no adapter learns"
+)
+
+
 def notes(study: LanguageStudy, name: str | None = None) -> tuple:
     """What a reader of a table must know; None: a table of all upgrades."""
     task, recipe, scores = study.task, study.recipe, study.measure == "rouge1"
@@ -780,7 +813,7 @@ def notes(study: LanguageStudy, name: str | None = None) -> tuple:
     lines = [
         f"{task.rule}; {len(task.train):,} training{validation}, {len(task.selection):,} "
         f"selection, {len(task.test):,} test examples",
-        f"{bases}; one base each for all seeds",
+        f"{bases}; {_PAIR_A_SEED if study.reseeded else 'one base each for all seeds'}",
         f"adapters: rank {recipe.rank}, alpha {recipe.alpha:g}, rate {recipe.learning_rate:g}, "
         f"{recipe.epochs} epochs, the best by validation loss; all tokens learnt",
     ]
