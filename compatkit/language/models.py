@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['SPECIAL', 'TOO_LONG', 'LEARN', 'EXTRACT', 'byte_pairs', 'small_language_model', 'language_model', 'TokenRows', 'pack',
            'encode_examples', 'Trained', 'language_arguments', 'pretrain', 'score_choices', 'TextScores', 'score_texts',
-           'length_normalized', 'generate', 'write_candidates', 'final_number', 'rouge1', 'judge', 'answer']
+           'length_normalized', 'generate', 'write_candidates', 'final_number', 'rouge1', 'judge', 'chance_of',
+           'answer']
 
 # %% ../../nbs/language/models.ipynb #701bf654
 import hashlib
@@ -13,6 +14,7 @@ import json
 import math
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -38,6 +40,7 @@ from transformers.trainer_callback import PrinterCallback
 # %% ../../nbs/language/models.ipynb #c42b1f7b
 from .tasks import Generation, Question, Questions, joined, raw_text
 from ..predictions import Predictions
+from ..support.hashing import hash_order
 from ..training.loop import on_one_device
 from ..training.models import model_folder, quiet_loading, read_safely
 
@@ -832,6 +835,30 @@ def judge(
     found = [final_number(text, extract) for text in texts]
     scores = [float(a == b) for a, b in zip(wanted, found)]
     return Predictions(ids, wanted, found, score=scores, text=list(texts), columns=groups)
+
+# %% ../../nbs/language/models.ipynb #chance0002
+_COMPARED = (100, 200)  # training answers that are tried, and that they are tried on
+
+
+def chance_of(
+    task: Questions,
+    measure: str,  # one of the task's: choice, number or rouge1
+) -> float:
+    """What an answer scores on test, on average, that does not depend on the question; 0 to 1.
+
+    Written answers: the most frequent number of train, or of some training texts (by hash of the
+    id) the one with the highest mean ROUGE-1 against others. ValueError for another measure.
+    """
+    _one_of(measure=(measure, ("choice", "number", "rouge1")))
+    if measure == "choice":
+        return task.chance
+    if measure == "number":
+        said = Counter(_bare(one.answer) for one in task.train).most_common(1)[0][0]
+    else:
+        some = [task.train[place] for place in hash_order([one.id for one in task.train], "chance")]
+        tried, others = ([one.answer for one in some[:count]] for count in _COMPARED)
+        said = max(tried, key=lambda text: sum(rouge1(text, other) for other in others))
+    return float(judge(task.test, [said] * len(task.test), measure).score.mean())
 
 # %% ../../nbs/language/models.ipynb #9850bdb9
 def answer(

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from compatkit.language.models import (
     TokenRows,
     answer,
     byte_pairs,
+    chance_of,
     encode_examples,
     final_number,
     generate,
@@ -882,6 +884,31 @@ def test_a_task_of_one_s_own_is_answered(tmp_path):
     )
     judged = answer(model, tokenizer, task)
     assert judged.label is None and 0 <= judged.score[0] <= 1 and task.chance is None
+
+
+def told(*answers):
+    """Questions with these written answers."""
+    return tuple(Question(f"q{n}", f"story {n}", answer=one) for n, one in enumerate(answers))
+
+
+def written_task(train, test, measure):
+    """A task of written answers."""
+    given = told("x"), told(*test), (measure,), Generation(), "as given", "made"
+    return Questions("own", "own", told(*train), *given)
+
+
+def test_chance_is_one_answer_for_all_questions():
+    numbers = written_task(["7", "1,000", "1000", "3"], ["1000", "1,000", "5", "2"], "number")
+    assert chance_of(numbers, "number") == 0.5
+    train = ["Ann meets Bob", "Ann meets Tim", "Ann calls Tim", "it rains"]
+    texts = written_task(train, ["Ann meets Tim", "snow"], "rouge1")
+    assert chance_of(texts, "rouge1") == pytest.approx(0.5)
+    choices = replace(
+        numbers, measures=("choice",), test=(Question("q", "p", choices=("a", "b"), label=0),)
+    )
+    assert chance_of(choices, "choice") == 0.5
+    with pytest.raises(ValueError, match="measure 'bleu' is not one of choice, number, rouge1"):
+        chance_of(numbers, "bleu")
 
 
 def test_a_language_model_is_trained_on_one_of_several_gpus(monkeypatch):

@@ -6,9 +6,9 @@
 __all__ = ['MEASURE_OF', 'TABLES', 'USUAL', 'VERSION_LABELS', 'share_value', 'language_parameters', 'MeasuredRun',
            'labels_by_measure', 'spread', 'ScoredUpgrade', 'measure_for', 'paper_upgrades', 'small_upgrades',
            'scale_and_upgrades', 'harness_files', 'TrainedUpgrade', 'LanguageStudy', 'words_for', 'plan',
-           'rehearsal_of', 'train', 'by_measure', 'measured_upgrade', 'treated_runs', 'above_chance',
-           'models_above_chance', 'check', 'with_choice', 'changes_beside', 'printed', 'command', 'notes',
-           'result_table', 'figure_row', 'inconsistency', 'percent', 'bars', 'keep_study']
+           'rehearsal_of', 'train', 'by_measure', 'measured_upgrade', 'treated_runs', 'above_chance', 'at_chance',
+           'upgrade_at_chance', 'check', 'with_choice', 'changes_beside', 'printed', 'command', 'notes', 'result_table',
+           'figure_row', 'inconsistency', 'percent', 'bars', 'keep_study']
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #26007c91
 import math
@@ -80,7 +80,7 @@ from compatkit.experiments.studies.study import (
 )
 from ...language.adapters import AdapterRecipe
 from ...language.harness import HARNESS_TASKS, harness_version, readable_by_harness
-from ...language.models import judge, length_normalized
+from ...language.models import chance_of, judge, length_normalized
 from ...language.tasks import LANGUAGE_TASKS, Questions, load_questions, task_files
 from ...language.teachers import bytes_of_distributions
 from ...metrics import FlipCounts, lowest_nfr, over_seeds, paired_difference, smooth_flips
@@ -628,23 +628,34 @@ def treated_runs(
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #e556174d
 def above_chance(
-    predictions: Predictions,
-    chance: float,  # the accuracy of guessing
+    predictions: Predictions,  # with labels, or with scores from 0 to 1
+    chance: float,  # what guessing scores
 ) -> bool:
     """Whether the answers beat guessing by three standard errors."""
-    accuracy = predictions.correct.mean()
-    variance = max(chance * (1 - chance), accuracy * (1 - accuracy))
-    return bool(accuracy > chance + 3 * math.sqrt(variance / len(predictions.correct)))
+    graded = predictions.label is None
+    values = predictions.score if graded else predictions.correct
+    mean = values.mean()
+    variance = values.var() if graded else max(chance * (1 - chance), mean * (1 - mean))
+    return bool(mean > chance + 3 * math.sqrt(variance / len(values)))
 
 
-def models_above_chance(study: LanguageStudy, name: str, by: str = "") -> bool:
-    """Whether all old and all new models of an upgrade are; summaries cannot be guessed."""
-    by, runs = by or study.measure, study.runs[name]
-    chance = study.task.chance if by.startswith("choice") else 0.0
-    return by == "rouge1" or all(
-        above_chance(run.predictions("test"), chance)
-        for run in by_measure(study, [*runs.olds, *runs.news], by)
-    )
+def at_chance(
+    runs: Sequence[MeasuredRun],  # of the untreated models
+) -> str:
+    """Why nothing can be judged by these models, in words; "" where all of them beat guessing."""
+    by = runs[0].measure.removesuffix(" per character")
+    chance = chance_of(runs[0].task, by)
+    if all(above_chance(run.predictions("test"), chance) for run in runs):
+        return ""
+    if by == "choice":
+        return "models at chance"
+    return f"models no better than one answer for all questions, which scores {chance:.1%}"
+
+
+def upgrade_at_chance(study: LanguageStudy, name: str, by: str = "") -> str:
+    """The same of an upgrade's old and new models."""
+    runs = study.runs[name]
+    return at_chance(by_measure(study, [*runs.olds, *runs.news], by))
 
 
 def check(study: LanguageStudy) -> str:
@@ -655,15 +666,17 @@ def check(study: LanguageStudy) -> str:
     for name, pair in study.upgrades.items():
         upgrade = measured_upgrade(study, name)
         old, new = (runs[0].predictions("test") for runs in (upgrade.olds, upgrade.news))
-        said = f"{' → '.join(pair)}: "
+        said, unfit = f"{' → '.join(pair)}: ", upgrade_at_chance(study, name)
+        said += unfit or "both above chance"
         if study.measure == "rouge1":
             flips = smooth_flips(old.score, new.score)
-            lines.append(f"{said}ROUGE-1 {old.score.mean():.3f} → {new.score.mean():.3f}; {flips}")
+            means = f"ROUGE-1 {old.score.mean():.3f} → {new.score.mean():.3f}"
+            lines.append(f"{said}; {means}; {flips}")
             continue
-        counts, able = FlipCounts.between(old, new), models_above_chance(study, name)
-        lines.append(f"{said}both above chance: {able}; {counts}")
+        counts = FlipCounts.between(old, new)
+        lines.append(f"{said}; {counts}")
         if study.scale == "smoke" and not study.wiring and study.measure == "choice":
-            _shows_something(study, name, able and bool(counts.negative))
+            _shows_something(study, name, not unfit and bool(counts.negative))
     return "\n".join(lines)
 
 
@@ -848,7 +861,7 @@ def result_table(
     """The rows with title, notes, the paper's figures and the command."""
     by, table = by or study.measure, study.chosen.table
     names = study.upgrades if name is None else [name]
-    unfit = "" if all(models_above_chance(study, one, by) for one in names) else "models at chance"
+    unfit = next(filter(None, (upgrade_at_chance(study, one, by) for one in names)), "")
     which = (
         table.replace("figure", "figure ") if name is None or table == "dial" else f"table {table}"
     )

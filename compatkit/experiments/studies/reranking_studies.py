@@ -48,7 +48,7 @@ from ..running.store import study_name
 from compatkit.experiments.studies.language_study import (
     MeasuredRun,
     ScoredUpgrade,
-    above_chance,
+    at_chance,
     labels_by_measure,
 )
 from .study import Planned, Study
@@ -416,6 +416,7 @@ class Rows:
 
     def __init__(self, study: RerankingStudy):
         self.study, self.upgrade = study, study.upgrade()
+        self.unfit = at_chance([*self.upgrade.olds, *self.upgrade.paired])  # "" where they are fit
         self.dials: dict[str, Dial] = {}
         self.runs: dict[str, Sequence[MeasuredRun]] = {}
 
@@ -508,25 +509,29 @@ def checked(study: RerankingStudy, rows: Rows) -> str:
     """The first pair in words; RuntimeError for a smoke run of sums that shows nothing."""
     upgrade = rows.upgrade
     old, new = (runs[0].predictions("test") for runs in (upgrade.olds, upgrade.news))
+    said = rows.unfit or "both above chance"
     if study.measure == "rouge1":
-        return f"ROUGE-1 {old.score.mean():.3f} → {new.score.mean():.3f}"
-    able = all(above_chance(one, 0.0) for one in (old, new))
+        return f"{said}; ROUGE-1 {old.score.mean():.3f} → {new.score.mean():.3f}"
     counts = FlipCounts.between(old, new)
     plain = answers(upgrade.paired)[0]
     changed = any(
         (align(plain, answers(runs)[0])[1].prediction != plain.prediction).any()
         for runs in rows.runs.values()
     )
-    if study.scale == "smoke" and not study.wiring and not (able and counts.negative and changed):
+    if (
+        study.scale == "smoke"
+        and not study.wiring
+        and not (counts.negative and changed and not rows.unfit)
+    ):
         raise RuntimeError(
             "the smoke run shows nothing: models that answer nothing rightly, no flips, or "
             "re-ranking without any effect"
         )
-    return f"both above chance: {able}; {counts}"
+    return f"{said}; {counts}"
 
 
-def result_table(study: RerankingStudy, rows: Sequence[Row]) -> ResultTable:
-    """The rows with title, notes and the command."""
+def result_table(study: RerankingStudy, rows: Sequence[Row], unfit: str = "") -> ResultTable:
+    """The rows with title, notes and the command; unfit: why nothing is judged on them."""
     what = f"re-ranking, {study.chosen.table} table, {study.scale} scale, by {study.measure}"
     old, new = study.recipes
     asked = f"candidates: {study.kind}" + (
@@ -542,7 +547,7 @@ def result_table(study: RerankingStudy, rows: Sequence[Row]) -> ResultTable:
         "weights chosen on selection, all seeds together, reported on test",
     )
     quantity = "ROUGE-1" if study.measure == "rouge1" else "accuracy"
-    return replace(study.table(what, rows, notes), quantity=quantity)
+    return replace(study.table(what, rows, notes), quantity=quantity, unjudged=unfit)
 
 
 def judged(rows: Rows, row: Row) -> dict[str, Verdict]:

@@ -12,6 +12,7 @@ from compatkit.experiments.models.language_recipes import (
     adapter_recipe,
     alpha_value,
     family_pairs,
+    halves_at,
     missing_for,
     paper_cross_entropy,
     small_base,
@@ -126,3 +127,16 @@ def test_smoke_has_small_sums_and_mini_has_all():
     assert len(smoke.train) == 450 and {one.group for one in smoke.train} == {"below 20"}
     assert "below 20" in smoke.title and smoke.rule.startswith("distinct sums")
     assert whole_task_at(task, "mini") is task and len(task_at(task, "mini").train) == 2000
+
+
+def test_reseeded_bases_read_what_no_adapter_learns():
+    sums = load_questions("arithmetic")
+    read, learnt = halves_at(sums, "mini")
+    ids = [{one.id for one in part.train} for part in (read, learnt)]
+    assert not ids[0] & ids[1] and ids[0] | ids[1] == {one.id for one in sums.train}
+    assert learnt.test == task_at(sums, "mini").test and "adapters' half" in learnt.rule
+    assert read.fingerprint != learnt.fingerprint
+    recipe = adapter_recipe("mini", reseeded=True)
+    assert (recipe.rank, recipe.alpha, recipe.epochs) == (64, 128, 4)
+    assert adapter_recipe("mini", reseeded=True, rank=8).rank == 8
+    assert adapter_recipe("paper", reseeded=True) == adapter_recipe("paper")

@@ -334,6 +334,9 @@ def test_above_chance_is_three_standard_errors():
     # 3 · sqrt(.25 · .75 / 100) = .13, but .15 with the variance at the accuracy reached
     assert not above_chance(right(39), 0.25) and above_chance(right(41), 0.25)
     assert not above_chance(right(0), 0.0) and above_chance(right(20), 0.0)
+    # scores have a variance of their own: here 3 · sqrt(.0025 / 100) = .015
+    scored = Predictions([str(n) for n in range(100)], score=[0.25, 0.35] * 50)
+    assert above_chance(scored, 0.28) and not above_chance(scored, 0.29)
 
 
 def at(accuracy, nfr):
@@ -397,6 +400,33 @@ def test_a_table_of_models_at_chance_says_so():
     assert table.unjudged == "models at chance" and "models at chance" in table.title
     assert table.title.startswith("piqa, upgrade a, mini scale, MUSCLE, table main, by choice")
     assert table.command == "papermill nbs/muscle.ipynb -p task piqa -p scale mini"
+
+
+def test_summaries_are_compared_with_one_summary_for_all():
+    texts = [Question(f"q{n}", f"story {n}", answer="Ann meets Bob") for n in range(8)]
+    cut = tuple(texts[:4]), tuple(texts[4:6]), tuple(texts[6:])
+    task = Questions("samsum", "samsum", *cut, ("rouge1",), Generation(), "cut", "made")
+
+    def run(score):
+        ids = [one.id for one in task.test]
+        found = Predictions(ids, score=[score] * len(ids))
+        return SimpleNamespace(id="x", predictions=lambda split: found)
+
+    for score, words in ((1.0, "no better than one answer for all questions"), (0.4, "100.0%")):
+        runs = {"a": SimpleNamespace(olds=[run(score)], news=[run(score)], treated={})}
+        table = result_table(study_of(task, by="rouge1", runs=runs), [Row("old model")], name="a")
+        assert words in table.unjudged and table.unjudged in table.title
+
+
+def test_reseeded_bases_are_a_pair_a_seed():
+    study = replace(study_of(stories()), upgrades={"c": ("version 2", "version 2")})
+    study.chosen.seeds = 2
+    assert study.reseeded and study.base_seeds == [(0, 1000), (1, 1001)]
+    assert study.wanted_bases == [("version 2", seed) for seed in (0, 1000, 1, 1001)]
+    assert "a pair of bases a seed" in notes(study, "c")[1]
+    shared = study_of(stories())
+    assert shared.base_seeds == [(0, 0)] * 3 and len(shared.wanted_bases) == 2
+    assert "one base each" in notes(shared, "a")[1]
 
 
 def test_bars_carry_their_numbers():
