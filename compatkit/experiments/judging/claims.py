@@ -950,7 +950,7 @@ def place_of(
     update's by what it changes beside the examples.
     """
     notebook, task, scale, *rest = name.split("-")
-    words = [task, *(f"({one})" for one in rest[:-1] if one in ("a", "b"))]
+    words = [task, *(f"({one})" for one in rest[:-1] if len(one) == 1)]
     words += ["by exact match"] if notebook == "muscle" and rest[-1] == "4" else []
     words += (
         [_PLACES[rest[-1]]] if notebook in ("bcwi", "embeddings") and rest[-1] in _PLACES else []
