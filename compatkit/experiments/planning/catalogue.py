@@ -216,6 +216,14 @@ CATALOGUE = (
         ("piqa",),
         ("arithmetic",),
     ),
+    *_of(  # PortLLM's, where old and new base have one shape
+        "MUSCLE",
+        "muscle",
+        {"copied": "a baseline: the old adapter on the new base, not trained"},
+        ("arithmetic",),
+        (),
+        ("arithmetic",),
+    ),
     *_of(  # on two choices an inconsistency flip is a negative flip
         "MUSCLE",
         "muscle",

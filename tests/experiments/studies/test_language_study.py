@@ -154,6 +154,17 @@ def test_a_missing_model_of_another_upgrade_does_not_matter(monkeypatch, no_mode
     assert used == "paper" and list(upgrades) == ["a"]
 
 
+def test_an_adapter_is_copied_between_bases_of_one_shape_only(monkeypatch, no_models):
+    found = scale_and_upgrades(asked(table="copied", scale="mini", upgrade="c"), stories())
+    assert list(found[2]) == ["c"]
+    with pytest.raises(ValueError, match="upgrade b's has another shape: .* one of a, c$"):
+        scale_and_upgrades(asked(table="copied", scale="mini", upgrade="b"), stories())
+    on_a_gpu(monkeypatch)
+    assert list(scale_and_upgrades(asked(table="copied"), stories())[2]) == ["a", "c", "d"]
+    with pytest.raises(ValueError, match="upgrade e's has another shape: .* one of a, c, d$"):
+        scale_and_upgrades(asked(table="copied", scale="paper", upgrade="e"), stories())
+
+
 def test_an_upgrade_that_was_asked_for_stops_with_its_own_missing_model(monkeypatch, no_models):
     on_a_gpu(monkeypatch)
     no_models["microsoft/phi-2"] = "no phi-2 here"
@@ -185,8 +196,8 @@ def test_without_a_gpu_no_model_is_looked_for(monkeypatch):
     assert used == "mini" and "no GPU" in reason and upgrades == {"a": ("version 1", "version 2")}
     used, _, upgrades, _ = scale_and_upgrades(asked(table="figure5"), stories())
     assert list(upgrades) == ["a", "b"]
-    with pytest.raises(ValueError, match="upgrade 'c' is of the paper's models; at mini scale"):
-        scale_and_upgrades(asked(upgrade="c"), stories())
+    with pytest.raises(ValueError, match="upgrade 'd' is of the paper's models; at mini scale"):
+        scale_and_upgrades(asked(upgrade="d"), stories())
 
 
 def test_the_sums_have_no_paper_scale(monkeypatch, no_models):
