@@ -58,9 +58,8 @@ def size_rows(sides: Sides, suffix: str = "") -> list[Row]:
         name = ("single models" if size == 1 else f"ensembles of {size}") + suffix
         error = over_seeds([1 - old.correct.mean() for old in olds]).mean
         setting = f"error of the old side {error:.2%}"
-        rows.append(
-            measure(name, olds, news, None, setting, None, ids_of([*sides.olds, *sides.news]))
-        )
+        used = [*sides.olds[: len(groups) * size], *sides.news[: len(groups) * size]]
+        rows.append(measure(name, olds, news, None, setting, None, ids_of(used)))
     return rows
 
 # %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #f1a20708
