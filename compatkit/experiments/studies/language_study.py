@@ -7,8 +7,8 @@ __all__ = ['MEASURE_OF', 'TABLES', 'USUAL', 'VERSION_LABELS', 'share_value', 'la
            'labels_by_measure', 'spread', 'ScoredUpgrade', 'measure_for', 'paper_upgrades', 'small_upgrades',
            'scale_and_upgrades', 'harness_files', 'TrainedUpgrade', 'LanguageStudy', 'words_for', 'plan',
            'rehearsal_of', 'train', 'by_measure', 'measured_upgrade', 'treated_runs', 'above_chance', 'at_chance',
-           'upgrade_at_chance', 'check', 'with_choice', 'changes_beside', 'printed', 'command', 'notes', 'result_table',
-           'figure_row', 'inconsistency', 'percent', 'bars', 'keep_study']
+           'upgrade_at_chance', 'check', 'control_words', 'with_choice', 'changes_beside', 'printed', 'command',
+           'notes', 'result_table', 'figure_row', 'inconsistency', 'percent', 'bars', 'keep_study']
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #26007c91
 import math
@@ -719,6 +719,23 @@ def _shows_something(study: LanguageStudy, name: str, able: bool) -> None:
         )
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #a750e49e
+def control_words(study: LanguageStudy, name: str, setting: CompatibilitySetting) -> str:
+    """Whether an adapter that is aligned with the old model everywhere answers more as it does
+    than the untreated one: the paired difference with its 95 % interval over seeds and examples.
+    """
+    runs = study.runs[name]
+    olds = answers(by_measure(study, runs.olds))
+    sides = [
+        [align(old, new) for old, new in zip(olds, answers(by_measure(study, group)))]
+        for group in (runs.treated[setting], runs.news)
+    ]
+    alike = [np.array([old.prediction == new.prediction for old, new in side]) for side in sides]
+    mean, low, high = paired_difference(*alike)
+    fair = "the control works" if low > 0 else "the control does not work, so judge no mask"
+    change = f"{100 * mean:+.2f} points [{100 * low:+.2f}, {100 * high:+.2f}]"
+    return f"aligned everywhere, answers as the old model's change by {change}: {fair}"
+
+
 def with_choice(
     rows: Sequence[Row],  # of one method at several settings
     untreated: Row,  # of the new model
