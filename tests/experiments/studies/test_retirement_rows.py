@@ -15,6 +15,7 @@ from compatkit.experiments.studies.retirement_rows import (
     retirement_table,
     students_of,
 )
+from compatkit.metrics import fix_rate
 from compatkit.predictions import Predictions
 
 
@@ -48,7 +49,7 @@ def test_every_row_can_be_counted_from_its_own_runs(models, rows):  # noqa: F811
 
 def test_a_dials_values_are_one_run_whatever_else_the_study_holds(models, rows, capsys):  # noqa: F811
     before = {(run.id, run.code) for run in find(kind="dial_values")}
-    models.students_of_another_day = models.student("old", 0)
+    models.more = fix_rate  # more code in reach of the study, as students and their treatments are
     again = RetirementRows(models)
     again.chosen(models.rule("rule with the head", models.head, models.new_asked))
     assert {(run.id, run.code) for run in find(kind="dial_values")} == before
