@@ -217,10 +217,13 @@ def load_adapter(
     model: nn.Module,  # the base, or a PeftModel
     folder: str | Path,  # where save_adapter, or PEFT, wrote one
     name: str = "task",
+    *,
+    any_base: bool = False,  # whether the adapter may be that of another base of the same shape
 ) -> PeftModel:
     """The model with this adapter, active.
 
-    FileNotFoundError if there is none, ValueError if it was made for another base.
+    FileNotFoundError if there is none, ValueError if it was made for another base (unless
+    `any_base`) or does not fit this one's shape.
     """
     folder = Path(folder)
     files = [folder / "adapter_config.json", folder / "adapter_model.safetensors"]
@@ -229,7 +232,8 @@ def load_adapter(
             f"no adapter in {folder}: {' and '.join(file.name for file in files)} are looked for"
         )
     _refuse_taken(model, name)
-    _refuse_another_base(model, folder)
+    if not any_base:
+        _refuse_another_base(model, folder)
     config = LoraConfig.from_pretrained(str(folder))
     try:
         if isinstance(model, PeftModel):

@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['NFR', 'PFR', 'NFR_MC', 'ACCURACY', 'ALL_CLASSES', 'NEW_ERRORS', 'KEPT', 'MENDED', 'REMAINING', 'UNCERTAINTY',
-           'RELATIVE', 'COST', 'GAINS', 'LOSSES', 'WORDED', 'CLAIMS', 'EVIDENCE', 'Claim', 'Compared', 'pairs_of',
-           'bears_on', 'digest_of', 'content_of', 'kept_evidence', 'differences_of', 'Evidence', 'judge', 'judged',
-           'place_of', 'claims_markdown', 'claims_html']
+           'RELATIVE', 'COST', 'AGREEMENT', 'GAINS', 'LOSSES', 'WORDED', 'CONTROL', 'CLAIMS', 'EVIDENCE', 'Claim',
+           'Compared', 'pairs_of', 'bears_on', 'digest_of', 'content_of', 'kept_evidence', 'differences_of', 'Evidence',
+           'judge', 'judged', 'place_of', 'claims_markdown', 'claims_html']
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #1729995e
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +41,7 @@ NFR, PFR, NFR_MC, ACCURACY = "NFR", "PFR", "NFR_mc", "accuracy"
 ALL_CLASSES, NEW_ERRORS = "accuracy, all", "new errors"
 KEPT, MENDED, REMAINING = "kept flips", "mended flips", "remaining flips"
 UNCERTAINTY, RELATIVE, COST = "uncertainty", "relative NFR", "cost"
+AGREEMENT = "answers as the old model"
 GAINS, LOSSES = "size of gains", "size of losses"
 WORDED = (KEPT, MENDED, REMAINING, UNCERTAINTY, RELATIVE, NEW_ERRORS)  # what they are set against
 
@@ -61,6 +62,9 @@ class Claim:
     higher: bool = False  # the claim is that the quantity is higher
     lossless: bool = False  # the claim is that the quantity is not lower, up to the margin
     within: float = 0.0  # without loss: what the claim itself allows, instead of the margin
+    # the upgrade whose control must work before the claim is judged: a letter, "own" for that in
+    # the table's name; "" for claims without a control
+    control: str = ""
 
     @property
     def with_margin(self) -> bool:
@@ -577,7 +581,16 @@ _OF_OURS = (
         _NEW,
     ),
 )
-_OF_MUSCLE = (
+CONTROL = Claim(
+    _MUSCLE,
+    "Control: aligned with the old model everywhere, the adapter answers more as it does (table 6)",
+    ("muscle:6",),
+    ("KL to o everywhere",),
+    _NEW,
+    quantity=AGREEMENT,
+    higher=True,
+)
+_OF_ADAPTERS = (
     Claim(
         _MUSCLE,
         "The compatibility adapter lowers NFR (tables 3 to 5)",
@@ -653,6 +666,10 @@ _OF_MUSCLE = (
         quantity=GAINS,
         lossless=True,
     ),
+)
+_OF_MUSCLE = (
+    CONTROL,
+    *(replace(claim, control="own") for claim in _OF_ADAPTERS),
     Claim(
         _MUSCLE,
         "The adapter lowers inconsistency flips (figure 5), version 1 → 2",
@@ -660,6 +677,7 @@ _OF_MUSCLE = (
         (f"{_PAIRS[0]}: compatibility adapter",),
         (f"{_PAIRS[0]}: new model",),
         quantity=NFR_MC,
+        control="a",
     ),
     Claim(
         _MUSCLE,
@@ -668,6 +686,7 @@ _OF_MUSCLE = (
         (f"{_PAIRS[1]}: compatibility adapter",),
         (f"{_PAIRS[1]}: new model",),
         quantity=NFR_MC,
+        control="b",
     ),
     Claim(
         _MUSCLE,
@@ -878,7 +897,8 @@ def _judged(
     if word == "does not hold" and _verdict_at(claim, found, level_among(among)).word != word:
         word, reason = "undecided", f"against it, but not clearly enough for one of {among}"
     row = _row(pair.method, table.rows)
-    told = claim.quantity == ACCURACY  # what is paid with is what the claim is about
+    # what is paid with is what the claim is about; and a control may pay
+    told = claim.quantity in (ACCURACY, AGREEMENT)
     if word == "holds" and not (claim.with_margin or claim.denied or told) and row.loses:
         word = "holds by paying"
     arm = found.arm()
@@ -920,20 +940,30 @@ def judged(
     """(Claim, its Evidence by place) of the kept tables, in the order of CLAIMS."""
     kept, evidence = kept_tables(results), kept_evidence(results)
     differences = {name: differences_of(evidence, name, table) for name, table in kept.items()}
-    return [
-        (
-            claim,
-            _by_place(
-                [
-                    one
-                    for name, table in kept.items()
-                    if bears_on(claim, name)
-                    and (one := judge(claim, table, differences[name], name))
-                ]
-            ),
-        )
-        for claim in CLAIMS
-    ]
+    found = []
+    for claim in CLAIMS:
+        given = []
+        for name in (name for name in kept if bears_on(claim, name)):
+            one = judge(claim, kept[name], differences[name], name)
+            if one and one.word != "not judged" and claim.control:
+                unfit = _unfit(claim, name, kept, differences)
+                one = Evidence(name, "not judged", unfit) if unfit else one
+            given += [one] if one else []
+        found.append((claim, _by_place(given)))
+    return found
+
+
+def _unfit(claim: Claim, name: str, kept: Mapping, differences: Mapping) -> str:
+    """Why a table's trial is not fair, by its control; "" where the control works."""
+    notebook, task, scale, *rest = name.split("-")
+    upgrade = rest[0] if claim.control == "own" else claim.control
+    trial = "-".join((notebook, task, scale, upgrade, "6"))
+    if trial not in kept:
+        return "its control (table 6) has not run"
+    control = judge(CONTROL, kept[trial], differences[trial], trial)
+    if control is None or control.word == "holds":
+        return "" if control else "its control (table 6) has not run"
+    return f"its control is not shown to work: {control.words}"
 
 
 _PLACES = {

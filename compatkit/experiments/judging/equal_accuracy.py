@@ -85,6 +85,7 @@ FAMILIES = {  # beginning of a row's name → its family
     "c = ": Family(
         "compatibility adapter", "one model", "an adapter more; old token distributions"
     ),
+    "old adapter, copied": Family("old adapter on the new base", "one model", "none"),
     "mixture with the head": Family("mixture with a learned head", "one model and a head", _HEAD),
     "rule with the head": Family(
         "decision rule with a learned head", "one model and a head", _HEAD

@@ -22,6 +22,7 @@ from ...decisions import PRICES, keep_old, price_curve
 from ...ensembles import mix, mixing_curve
 from compatkit.experiments.judging.claims import (
     ACCURACY,
+    AGREEMENT,
     ALL_CLASSES,
     CLAIMS,
     EVIDENCE,
@@ -112,6 +113,8 @@ def _example(quantity: str, old: Predictions, new: Predictions) -> np.ndarray:
     """What each example of a seed says to a quantity."""
     if quantity in (ACCURACY, ALL_CLASSES):
         return new.correct
+    if quantity == AGREEMENT:
+        return new.prediction == old.prediction
     if quantity == NFR_MC:
         return ~new.correct & (new.prediction != old.prediction)
     return old.correct & ~new.correct if quantity == NFR else ~old.correct & new.correct
@@ -224,9 +227,16 @@ def _remaining(seen: Seen, asked: Compared) -> np.ndarray:
     shares = []
     for kind in (NFR, ACCURACY):
         one, other = (seen.values(method, kind) for method in (asked.method, single))
-        grouped = other.reshape(len(one), -1, other.shape[1]).mean(1)
+        grouped = _of_members(one, other)
         shares.append(ratio(one, grouped) if kind == NFR else ratio(1 - one, 1 - grouped))
     return shares[0] - shares[1]
+
+
+def _of_members(groups: np.ndarray, smaller: np.ndarray) -> np.ndarray:
+    """(S, N) of figure 3's larger groups beside the mean over the smaller ones that each is made
+    of: groups of one size follow each other and share no model.
+    """
+    return smaller.reshape(len(groups), -1, smaller.shape[1]).mean(1)
 
 
 def _new_errors(seen: Seen, asked: Compared) -> np.ndarray:
@@ -256,6 +266,8 @@ def difference_of(
     other = asked.other or _untreated(seen, asked.method)
     first = seen.values(asked.method, asked.quantity)
     second = asked.factor * seen.values(other, asked.quantity)
+    if seen.kept.kind == "figure3" and len(second) % len(first) == 0:
+        second = _of_members(first, second)
     seeds = min(len(first), len(second))
     return list(crossed_mean(first[:seeds] - second[:seeds]))
 

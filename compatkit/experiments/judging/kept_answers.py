@@ -278,13 +278,12 @@ class KeptTable:
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #6b5bb243
 def _plain(kept: KeptTable, row: Row) -> Answered:
     """A row whose runs answered themselves, one a seed; ValueError for another number of them."""
-    chosen = kept.notebook != "ensembles"
     if row.method == "old model":
-        return Answered(kept.of(kept.olds), kept.of(kept.olds), False, chosen)
+        return Answered(kept.of(kept.olds), kept.of(kept.olds), untreated=False)
     runs = kept.own(row)
     if len(runs) != row.seeds:
         raise ValueError(f"{row.method} names {len(runs)} runs for {row.seeds} seeds")
-    return Answered(kept.of(kept.olds), kept.of(runs), row.method != "new model", chosen)
+    return Answered(kept.of(kept.olds), kept.of(runs), untreated=row.method != "new model")
 
 
 def _on_test(kept: KeptTable, row: Row) -> Answered:

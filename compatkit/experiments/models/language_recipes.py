@@ -100,9 +100,9 @@ def missing_for(
 # %% ../../../nbs/experiments/models/language_recipes.ipynb #bf54ff0b
 VERSIONS = {  # scale → version → what is its own
     "smoke": {
-        "version 1": {"share": 0.5, "steps": 400},
-        "version 2": {"steps": 700},
-        "version 2, wider": {"steps": 1200, "learning_rate": 2e-3},
+        "version 1": {"share": 0.7, "steps": 700},
+        "version 2": {"steps": 1000},
+        "version 2, wider": {"steps": 1200},
     },
     "mini": {
         "version 1": {"share": 0.5, "steps": 800},
@@ -124,7 +124,6 @@ _SHAPES = {  # (scale, whether the task is the made-up sums) → what all versio
         "max_length": 128,
         "batch_size": 8,
         "block": 64,
-        "learning_rate": 4e-3,
     },
     ("mini", True): {
         "layers": 3,

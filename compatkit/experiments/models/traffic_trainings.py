@@ -10,7 +10,7 @@ __all__ = ['JUDGED', 'Traffic', 'traffic_of', 'asked_once', 'keep_embedded', 'em
 # %% ../../../nbs/experiments/models/traffic_trainings.ipynb #trf00004
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -349,8 +349,7 @@ def cached_test_once(
 def dial_once(
     method: str,  # of its row
     parents: Sequence[Run],  # behind the answers
-    answers: Callable[[float], Predictions],  # value → answers on selection
-    values: Sequence[float],
+    answers: dict[float, Predictions],  # value → answers on selection
     home: str | Path | None = None,  # where runs live
 ) -> Run:
     """The run of a dial's answers on selection at all its values: classes alone, so that the
@@ -359,13 +358,12 @@ def dial_once(
 
     def compute(folder: Path) -> dict:
         """Answer and keep."""
-        for value in values:
-            given = as_columns(answers(value))
-            given.save(folder / f"predictions-new_selection-{value:g}.parquet")
+        for value, given in answers.items():
+            as_columns(given).save(folder / f"predictions-new_selection-{value:g}.parquet")
         return {}
 
     about = {"kind": "dial_values", "parents": [run.id for run in parents], "method": method}
-    return run_once(about | {"values": list(values)}, compute, home)
+    return run_once(about | {"values": list(answers)}, compute, home)
 
 
 def decided_once(

@@ -96,8 +96,15 @@ CATALOGUE = (
     *_of(
         "Positive-Congruent Training",
         "distillation",
+        {"main": "table 2a: all methods, one architecture twice"},
+        ("fashion_mnist",),
+        ("imagenet",),
+        also=("2a",),
+    ),
+    *_of(
+        "Positive-Congruent Training",
+        "distillation",
         {
-            "main": "table 2a: all methods, one architecture twice",
             "3": "table 3: the grid of α and β",
             "4": "table 4: a larger architecture",
             "5a": "table 5a: half of the samples, then all",
@@ -207,6 +214,14 @@ CATALOGUE = (
         },
         ("arithmetic", "piqa"),
         ("piqa",),
+        ("arithmetic",),
+    ),
+    *_of(  # PortLLM's, where old and new base have one shape
+        "MUSCLE",
+        "muscle",
+        {"copied": "a baseline: the old adapter on the new base, not trained"},
+        ("arithmetic",),
+        (),
         ("arithmetic",),
     ),
     *_of(  # on two choices an inconsistency flip is a negative flip

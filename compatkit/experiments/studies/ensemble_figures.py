@@ -46,21 +46,27 @@ def sizes_up_to(largest: int) -> list[int]:
     return [2**power for power in range(largest.bit_length()) if 2**power < largest] + [largest]
 
 
+def _average(members: Sequence[Predictions]) -> Predictions:
+    """Their average of logits; one alone as it answered, since logits that were read from results/
+    are of half precision and may tie.
+    """
+    return members[0] if len(members) == 1 else average_logits(members)
+
+
 def size_rows(sides: Sides, suffix: str = "") -> list[Row]:
     """A row for each size: averages of that many old models against averages of new ones."""
     rows = []
     for size in sizes_up_to(len(sides.olds)):
         groups = range(len(sides.olds) // size)
         olds, news = (
-            [average_logits(answers(side[group * size : (group + 1) * size])) for group in groups]
+            [_average(answers(side[group * size : (group + 1) * size])) for group in groups]
             for side in (sides.olds, sides.news)
         )
         name = ("single models" if size == 1 else f"ensembles of {size}") + suffix
         error = over_seeds([1 - old.correct.mean() for old in olds]).mean
         setting = f"error of the old side {error:.2%}"
-        rows.append(
-            measure(name, olds, news, None, setting, None, ids_of([*sides.olds, *sides.news]))
-        )
+        used = [*sides.olds[: len(groups) * size], *sides.news[: len(groups) * size]]
+        rows.append(measure(name, olds, news, None, setting, None, ids_of(used)))
     return rows
 
 # %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #f1a20708

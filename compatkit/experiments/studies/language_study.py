@@ -7,15 +7,15 @@ __all__ = ['MEASURE_OF', 'TABLES', 'USUAL', 'VERSION_LABELS', 'share_value', 'la
            'labels_by_measure', 'spread', 'ScoredUpgrade', 'measure_for', 'paper_upgrades', 'small_upgrades',
            'scale_and_upgrades', 'harness_files', 'TrainedUpgrade', 'LanguageStudy', 'words_for', 'plan',
            'rehearsal_of', 'train', 'by_measure', 'measured_upgrade', 'treated_runs', 'above_chance', 'at_chance',
-           'upgrade_at_chance', 'check', 'with_choice', 'changes_beside', 'printed', 'command', 'notes', 'result_table',
-           'figure_row', 'inconsistency', 'percent', 'bars', 'keep_study']
+           'upgrade_at_chance', 'check', 'control_words', 'with_choice', 'changes_beside', 'printed', 'command',
+           'notes', 'result_table', 'figure_row', 'inconsistency', 'percent', 'bars', 'keep_study']
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #26007c91
 import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -46,6 +46,7 @@ from compatkit.experiments.models.language_recipes import (
 from compatkit.experiments.models.language_trainings import (
     CompatibilitySetting,
     compatibility_once,
+    copied_adapter_once,
     pretrain_once,
     task_adapter_once,
 )
@@ -102,7 +103,8 @@ MEASURE_OF = {  # tables with a measure of their own; the others take the task's
     "figure5": "choice",
     "dial": "choice",
 }
-TABLES = ("main", "3", "4", "5", "6", "figure4", "figure5", "dial")
+TABLES = ("main", "3", "4", "5", "6", "figure4", "figure5", "dial", "copied")
+_OF_ONE_SHAPE = "acd"  # upgrades whose bases have one shape: an adapter of the old fits the new
 
 
 def share_value(value: float | str) -> float | str:
@@ -279,9 +281,20 @@ def paper_upgrades(
     """Name → (old base, new base) at the paper scale; figure 4 has all pairs of both families."""
     if table == "figure4":
         return {" → ".join(pair): pair for pair in family_pairs(PAPER_FAMILIES)}
+    usual = _OF_ONE_SHAPE if table == "copied" else "abcd"
     return {
-        letter: PAPER_UPGRADES[letter][1:3] for letter in ("abcd" if upgrade == "auto" else upgrade)
+        letter: PAPER_UPGRADES[letter][1:3] for letter in (usual if upgrade == "auto" else upgrade)
     }
+
+
+def _refuse_other_shapes(upgrade: str, table: str, letters: Iterable) -> None:
+    """ValueError for the old adapter on a base of another shape; letters: of the scale."""
+    if table == "copied" and upgrade not in ("auto", *_OF_ONE_SHAPE):
+        able = ", ".join(letter for letter in letters if letter in _OF_ONE_SHAPE)
+        raise ValueError(
+            f"table copied puts the old adapter onto the new base, and upgrade {upgrade}'s has "
+            f"another shape: -p upgrade is one of {able}"
+        )
 
 
 def small_upgrades(upgrade: str, table: str, scale: str) -> dict:
@@ -300,7 +313,7 @@ def small_upgrades(upgrade: str, table: str, scale: str) -> dict:
 # %% ../../../nbs/experiments/studies/language_study.ipynb #065f4130
 def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
     """(scale, why, name → pair of bases, name → what is missing); FileNotFoundError where
-    nothing is left to do.
+    nothing is left to do, ValueError for an upgrade that the scale or the table has not.
     """
     import torch
 
@@ -325,6 +338,8 @@ def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
         True,
         weights="any upgrade's two models: " + _told(missing),
     )
+    letters = PAPER_UPGRADES if scale == "paper" else SMALL_UPGRADES
+    _refuse_other_shapes(chosen.upgrade, chosen.table, letters)
     if scale != "paper":
         return scale, reason, small_upgrades(chosen.upgrade, chosen.table, scale), {}
     ready = {name: pair for name, pair in wanted.items() if name not in missing}
@@ -367,6 +382,7 @@ class TrainedUpgrade(NamedTuple):
     olds: list  # task adapters on the old base, one a seed
     news: list  # on the new one
     treated: dict  # setting → compatibility adapters, one a seed
+    copied: list = []  # in table copied: the olds on the new base
 
 
 @dataclass(frozen=True)
@@ -536,8 +552,9 @@ def rehearsal_of(study: LanguageStudy, settings: int) -> JobPlan:
 def train(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None = None) -> None:
     """Train what is not there yet, or read it from results/; fills the study's runs."""
     recalled = study.chosen.from_results
+    copied = study.chosen.table == "copied"
     total = len(study.wanted_bases) + study.seeds * len(study.upgrades) * (
-        2 + (1 if settings is None else len(settings))
+        2 + copied + (1 if settings is None else len(settings))
     )
     with (
         ModelBar(total, name=study.chosen.task) as bar,
@@ -600,7 +617,13 @@ def _train_upgrade(
         ]
         for setting in settings
     }
-    return TrainedUpgrade(olds, news, treated)
+    copied = []
+    if study.chosen.table == "copied":
+        copied = [
+            _counted(bar, copied_adapter_once(new, olds[seed], study.task, files=study.files))
+            for seed, (_, new) in enumerate(sides)
+        ]
+    return TrainedUpgrade(olds, news, treated, copied)
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #40adffcb
 def by_measure(study: LanguageStudy, runs: Sequence[Run], by: str = "") -> tuple:
@@ -696,6 +719,23 @@ def _shows_something(study: LanguageStudy, name: str, able: bool) -> None:
         )
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #a750e49e
+def control_words(study: LanguageStudy, name: str, setting: CompatibilitySetting) -> str:
+    """Whether an adapter that is aligned with the old model everywhere answers more as it does
+    than the untreated one: the paired difference with its 95 % interval over seeds and examples.
+    """
+    runs = study.runs[name]
+    olds = answers(by_measure(study, runs.olds))
+    sides = [
+        [align(old, new) for old, new in zip(olds, answers(by_measure(study, group)))]
+        for group in (runs.treated[setting], runs.news)
+    ]
+    alike = [np.array([old.prediction == new.prediction for old, new in side]) for side in sides]
+    mean, low, high = paired_difference(*alike)
+    fair = "the control works" if low > 0 else "the control does not work, so judge no mask"
+    change = f"{100 * mean:+.2f} points [{100 * low:+.2f}, {100 * high:+.2f}]"
+    return f"aligned everywhere, answers as the old model's change by {change}: {fair}"
+
+
 def with_choice(
     rows: Sequence[Row],  # of one method at several settings
     untreated: Row,  # of the new model

@@ -10,7 +10,6 @@ __all__ = ['STUDENTS', 'CHURN', 'TWO_MODELS', 'RetirementRows', 'students_of', '
 # %% ../../../nbs/experiments/studies/retirement_rows.ipynb #rrw00004
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 # %% ../../../nbs/experiments/studies/retirement_rows.ipynb #rrw00005
@@ -119,8 +118,8 @@ class RetirementRows:
 
     def _keep_values(self, dial: Dial, seed: int) -> None:
         """A seed's answers on selection at all values, published beside the row's."""
-        given = partial(dial.at, "new_selection", seed=seed)
-        run = dial_once(dial.name, dial.runs(seed), given, dial.values)
+        given = {value: dial.at("new_selection", value, seed) for value in dial.values}
+        run = dial_once(dial.name, dial.runs(seed), given)
         splits = tuple(f"new_selection-{value:g}" for value in dial.values)
         self.study.add(run, splits=splits)
 

@@ -10,6 +10,7 @@ import pytest
 from compatkit.experiments.judging.claims import (
     ACCURACY,
     CLAIMS,
+    CONTROL,
     COST,
     EVIDENCE,
     NFR,
@@ -221,6 +222,35 @@ def test_a_table_of_models_at_chance_judges_nothing(tmp_path):
     assert "piqa (a): **not judged**, models at chance" in claims_markdown(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "control, word, words",
+    [
+        (ABOVE, "holds", "compatibility adapter − new model"),
+        (WIDE, "not judged", "its control is not shown to work: answers as the old model, KL to o"),
+        (None, "not judged", r"its control \(table 6\) has not run"),
+    ],
+)
+def test_an_adapter_is_judged_only_where_its_control_works(tmp_path, control, word, words):
+    name, trial = "muscle-piqa-mini-a-main", "muscle-piqa-mini-a-6"
+    lowers = next(one for one in CLAIMS if one.sentence.startswith("The compatibility adapter low"))
+    masks = table(NEW, row("KL to o everywhere"))
+    tables = [(name, table(NEW, row("compatibility adapter")))] + [(trial, masks)] * bool(control)
+    kept(tmp_path, *tables, claims=(lowers, CONTROL))
+    if control:
+        content = kept_evidence(tmp_path)
+        content["tables"][trial]["differences"][0][4:] = interval(*control)
+        (tmp_path / EVIDENCE).write_text(json.dumps(content))
+    ((_, (found,)),) = [one for one in judged(tmp_path) if one[0] == lowers]
+    assert found.word == word and re.search(words, found.words)
+
+
+def test_claims_about_adapters_have_a_control():
+    about = [one for one in CLAIMS if one.paper == CONTROL.paper and one is not CONTROL]
+    assert {one.sentence for one in about if not one.control} == {
+        "An update with a smaller gain flips more (figure 4): version 2 → wider than 1 → wider"
+    }
+
+
 def test_claims_are_about_tables_of_the_list():
     listed = {
         f"{entry.notebook}:{one}" for entry in CATALOGUE for one in (entry.table, *entry.also)
@@ -243,8 +273,9 @@ def test_each_claim_finds_its_rows_and_their_differences_in_the_kept_tables():
     for claim, evidence in judged(ROOT / "results"):
         if any(bears_on(claim, name) for name in KEPT):
             assert evidence, claim
-        missing = [one for one in evidence if one.word == "not judged"]
-        assert all("at chance" in one.words for one in missing), claim
+        missing = [one.words for one in evidence if one.word == "not judged"]
+        reasons = "at chance|no better than one answer|its control"
+        assert all(re.search(reasons, one) for one in missing), claim
 
 
 def test_variants_judge_no_claim(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from compatkit.experiments.judging import evidence as room
 from compatkit.experiments.judging.claims import (
     ACCURACY,
+    AGREEMENT,
     EVIDENCE,
     GAINS,
     KEPT,
@@ -198,6 +199,31 @@ def test_sizes_of_changes_are_means_of_what_changed():
     seen._pairs = {"it": [(SimpleNamespace(score=old), SimpleNamespace(score=new))]}
     assert seen.values("it", GAINS).mean() == pytest.approx((0.2 + 0.4) / 2)
     assert seen.values("it", NFR).tolist() == [[0, 1, 0, 0]]
+
+
+def test_larger_groups_stand_beside_those_that_they_are_made_of():
+    """Ensemble k of four has the ensembles 2 k and 2 k + 1 of two, not the k-th one."""
+    label = np.zeros(40, dtype=int)
+
+    def seed(wrong):
+        given = (np.arange(40) < wrong).astype(int)
+        old = Predictions(np.arange(40).astype(str), label, label)
+        return old, old.replace(prediction=given)
+
+    seen = Seen(SimpleNamespace(by="", known=None, notebook="ensembles", kind="figure3"))
+    seen._pairs = {"four": [seed(2), seed(6)], "two": [seed(4), seed(8), seed(16), seed(20)]}
+    mean, *_, seeds, _ = difference_of(seen, Compared(NFR, "four", "two"))
+    assert mean == pytest.approx((2 + 6 - (4 + 8) / 2 - (16 + 20) / 2) / 2 / 40) and seeds == 2
+    seen.kept.kind = "main"
+    assert difference_of(seen, Compared(NFR, "four", "two"))[0] == pytest.approx((8 - 12) / 2 / 40)
+
+
+def test_agreement_counts_equal_answers_right_or_wrong():
+    old = Predictions(list("abcd"), [0, 0, 1, 1], [0, 1, 1, 2])
+    new = old.replace(prediction=np.array([0, 1, 2, 1]))
+    seen = Seen(SimpleNamespace(by="", known=None, notebook="muscle"))
+    seen._pairs = {"it": [(old, new)]}
+    assert seen.values("it", AGREEMENT).tolist() == [[1, 1, 0, 0]]
 
 
 def test_flips_that_rank_no_higher_than_others_have_half_the_area(monkeypatch):

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny_llama
 from safetensors.torch import load_file
@@ -18,6 +19,7 @@ from compatkit.experiments.models.language_trainings import (
     _parts,
     adapted,
     compatibility_once,
+    copied_adapter_once,
     pretrain_once,
     task_adapter_once,
     training_rows,
@@ -55,9 +57,9 @@ def animals():
     )
 
 
-def base(folder, seed, tokenizer):
+def base(folder, seed, tokenizer, width=32):
     """A base model's folder."""
-    small_language_model(tokenizer, seed, 1, 32, 32).save_pretrained(folder)
+    small_language_model(tokenizer, seed, 1, width, 32).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -109,6 +111,27 @@ def test_both_adapters_as_runs(tmp_path, same_tokenizer):
     with pytest.raises(ValueError, match="was trained on another base model"):
         adapted(old_base, run)
     assert model.peft_config["task"].r == RECIPE.rank
+
+
+def test_a_copied_adapter_answers_on_the_other_base_and_trains_nothing(tmp_path):
+    words, home = TOKENIZERS[1], tmp_path / "runs"
+    old_base, new_base = base(tmp_path / "old", 0, words), base(tmp_path / "new", 1, words)
+    old = task_adapter_once(old_base, animals(), replace(RECIPE, epochs=1), 0, home)
+    run = copied_adapter_once(new_base, old, animals(), home)
+    assert run.configuration["parents"] == [old.id] and "seed" not in run.configuration
+    assert run.id == copied_adapter_once(new_base, old, animals(), home).id
+    model, tokenizer = adapted(new_base, old, any_base=True)
+    by_hand = answer(model, tokenizer, animals(), "test", "choice", too_long="cut")
+    np.testing.assert_array_equal(
+        run.predictions("test-choice").logits, by_hand.logits.astype(np.float32)
+    )
+    itself = copied_adapter_once(old_base, old, animals(), home)  # onto its own base: itself
+    np.testing.assert_array_equal(
+        itself.predictions("test-choice").logits, old.predictions("test-choice").logits
+    )
+    wider = base(tmp_path / "wider", 1, words, width=48)
+    with pytest.raises(ValueError, match="does not fit this base model"):
+        copied_adapter_once(wider, old, animals(), home)
 
 
 def test_a_pretrained_version_is_kept_once_and_read_back(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from compatkit.experiments.models.language_recipes import adapter_recipe
+from compatkit.experiments.models.language_trainings import CompatibilitySetting
 from compatkit.experiments.planning.counts import SIZES
 from compatkit.experiments.reporting.result_tables import Row
 from compatkit.experiments.running.parameters import check_parameters
@@ -24,6 +25,7 @@ from compatkit.experiments.studies.language_study import (
     bars,
     changes_beside,
     command,
+    control_words,
     figure_row,
     harness_files,
     inconsistency,
@@ -154,6 +156,17 @@ def test_a_missing_model_of_another_upgrade_does_not_matter(monkeypatch, no_mode
     assert used == "paper" and list(upgrades) == ["a"]
 
 
+def test_an_adapter_is_copied_between_bases_of_one_shape_only(monkeypatch, no_models):
+    found = scale_and_upgrades(asked(table="copied", scale="mini", upgrade="c"), stories())
+    assert list(found[2]) == ["c"]
+    with pytest.raises(ValueError, match="upgrade b's has another shape: .* one of a, c$"):
+        scale_and_upgrades(asked(table="copied", scale="mini", upgrade="b"), stories())
+    on_a_gpu(monkeypatch)
+    assert list(scale_and_upgrades(asked(table="copied"), stories())[2]) == ["a", "c", "d"]
+    with pytest.raises(ValueError, match="upgrade e's has another shape: .* one of a, c, d$"):
+        scale_and_upgrades(asked(table="copied", scale="paper", upgrade="e"), stories())
+
+
 def test_an_upgrade_that_was_asked_for_stops_with_its_own_missing_model(monkeypatch, no_models):
     on_a_gpu(monkeypatch)
     no_models["microsoft/phi-2"] = "no phi-2 here"
@@ -185,8 +198,8 @@ def test_without_a_gpu_no_model_is_looked_for(monkeypatch):
     assert used == "mini" and "no GPU" in reason and upgrades == {"a": ("version 1", "version 2")}
     used, _, upgrades, _ = scale_and_upgrades(asked(table="figure5"), stories())
     assert list(upgrades) == ["a", "b"]
-    with pytest.raises(ValueError, match="upgrade 'c' is of the paper's models; at mini scale"):
-        scale_and_upgrades(asked(upgrade="c"), stories())
+    with pytest.raises(ValueError, match="upgrade 'd' is of the paper's models; at mini scale"):
+        scale_and_upgrades(asked(upgrade="d"), stories())
 
 
 def test_the_sums_have_no_paper_scale(monkeypatch, no_models):
@@ -416,6 +429,24 @@ def test_summaries_are_compared_with_one_summary_for_all():
         runs = {"a": SimpleNamespace(olds=[run(score)], news=[run(score)], treated={})}
         table = result_table(study_of(task, by="rouge1", runs=runs), [Row("old model")], name="a")
         assert words in table.unjudged and table.unjudged in table.title
+
+
+@pytest.mark.parametrize("alike, words", [(8, "the control works"), (2, "does not work")])
+def test_the_control_must_answer_more_as_the_old_model_does(alike, words):
+    label = np.zeros(400, dtype=int)
+
+    def run(same, name):  # answers as the old model on `same` of 8 examples
+        given = (np.arange(400) % 8 >= same).astype(int)
+        found = Predictions(np.arange(400).astype(str), label, given)
+        return SimpleNamespace(id=name, predictions=lambda split: found)
+
+    setting = CompatibilitySetting("none")
+    runs = SimpleNamespace(
+        olds=[run(8, "o")] * 3, news=[run(4, "n")] * 3, treated={setting: [run(alike, "c")] * 3}
+    )
+    study = study_of(stories(), runs={"a": runs})
+    said = control_words(study, "a", setting)
+    assert f"{100 * (alike - 4) / 8:+.2f} points" in said and words in said
 
 
 def test_reseeded_bases_are_a_pair_a_seed():

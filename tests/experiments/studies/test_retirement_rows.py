@@ -5,6 +5,7 @@ import pytest
 import tiny
 from retiring import models, world  # noqa: F401 (fixtures)
 
+from compatkit.experiments.running.runs import find
 from compatkit.experiments.studies.retirement_rows import (
     RetirementRows,
     check_retirement,
@@ -14,6 +15,7 @@ from compatkit.experiments.studies.retirement_rows import (
     retirement_table,
     students_of,
 )
+from compatkit.metrics import fix_rate
 from compatkit.predictions import Predictions
 
 
@@ -43,6 +45,15 @@ def test_every_row_can_be_counted_from_its_own_runs(models, rows):  # noqa: F811
     assert rows.shown[3].setting.startswith("α ")
     assert len(rows.lines["interpolation (BCWI)"][0]) == 2
     assert rows.shown[1].nfr[0] == pytest.approx(rows.lines["interpolation (BCWI)"][1][0])
+
+
+def test_a_dials_values_are_one_run_whatever_else_the_study_holds(models, rows, capsys):  # noqa: F811
+    before = {(run.id, run.code) for run in find(kind="dial_values")}
+    models.more = fix_rate  # more code in reach of the study, as students and their treatments are
+    again = RetirementRows(models)
+    again.chosen(models.rule("rule with the head", models.head, models.new_asked))
+    assert {(run.id, run.code) for run in find(kind="dial_values")} == before
+    assert "done again" not in capsys.readouterr().out
 
 
 def test_the_table_says_what_was_done(models, rows):  # noqa: F811
