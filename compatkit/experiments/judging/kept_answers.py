@@ -132,6 +132,13 @@ class KeptRun:
         """What the run's record says was measured."""
         return self.run.results
 
+    def keeps(self, split: str) -> bool:
+        """Whether it keeps answers on a split."""
+        try:
+            return bool(self.place(split))
+        except KeyError:
+            return False
+
     def place(self, split: str) -> str:
         """The name under which the run keeps a split; KeyError where it keeps none."""
         names = (split, f"new_{split}", f"{split}-{self.by.removesuffix(' per character')}")
@@ -287,9 +294,10 @@ def _plain(kept: KeptTable, row: Row) -> Answered:
 
 
 def _on_test(kept: KeptTable, row: Row) -> Answered:
-    """A row of runs that answered the test split alone."""
+    """A row of runs that answered the test split, and perhaps no other."""
     made = _plain(kept, row)
-    return Answered(made.olds, made.answers, selection=False)
+    both = all(run.keeps("selection") for run in kept.own(row))
+    return Answered(made.olds, made.answers, selection=both)
 
 
 def _alone(kept: KeptTable, row: Row) -> Answered:

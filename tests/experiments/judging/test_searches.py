@@ -241,6 +241,18 @@ def test_a_dial_of_retirement_is_chosen_again():
     assert found.word == "differs" and "the rule takes 2.0" in found.detail
 
 
+def test_a_share_of_a_cache_answers_at_the_price_of_the_whole_one():
+    kept = of_retirement()
+    whole, control = kept.table.rows
+    whole.method = "cache of 100 %"
+    for setting, word in (("price 2", "same"), ("price 1", "differs")):
+        part = SimpleNamespace(
+            method="cache of 25 %, head", setting=setting, seeds=1, records=("a",)
+        )
+        kept.table.rows, kept.rows = (whole, part, control), {whole.method: whole}
+        assert choices_verdict(kept).word == word
+
+
 def test_what_no_kept_answers_can_choose_again_is_listed():
     found = choices_verdict(of_retirement(kept_values=False))
     assert found.word == "not checked" and found.detail.startswith("rule with the head: ")
