@@ -14,6 +14,7 @@ from compatkit.experiments.judging.kept_answers import Shelf, truth_of
 from compatkit.experiments.judging.kept_figures import (
     can_be_drawn,
     drawn_again,
+    drawn_runs,
     epochs_of,
     renew_pictures,
     uncertain,
@@ -75,8 +76,10 @@ def test_the_ensembles_uncertainty_is_in_the_order_asked_for():
     assert uncertain(table, order[::-1]).tolist() == there[::-1].tolist()
 
 
-def test_epochs_are_found_by_treatment_epoch_and_seed():
-    treated = {"treatment": {"distance": "logits"}}
+@pytest.mark.parametrize("asked", [False, True])  # the old model, about each changed image
+def test_epochs_are_found_by_treatment_epoch_and_seed(asked):
+    focal = {"distance": "logits"}
+    treated = {"treatment": {"name": "WithOldModel", "treatment": focal} if asked else focal}
     plain = {"treatment": None}
     trained = [MadeUp(f"t{seed}", seed=seed, **treated) for seed in (0, 1)]
     trained += [MadeUp(f"p{seed}", seed=seed, **plain) for seed in (0, 1)]
@@ -86,10 +89,16 @@ def test_epochs_are_found_by_treatment_epoch_and_seed():
         for epoch in (2, 1)
     ]
     lost = MadeUp("lost", kind="epoch", parents=["nobody"], epoch=1)
-    found = epochs_of(made_table([*OWN, *trained, *epochs, lost]))
+    table = made_table([*OWN, *trained, *epochs, lost])
+    found = epochs_of(table)
     assert list(found) == ["no treatment", "FD-LM"]
     names = [[run.id for run in group] for group in found["FD-LM"]]
     assert names == [["t0-1", "t1-1"], ["t0-2", "t1-2"]]
+    shelf = SimpleNamespace(
+        tables=["bcwi-x-mini-main", "distillation-x-mini-figure5"],
+        table={"distillation-x-mini-figure5": table}.__getitem__,
+    )
+    assert drawn_runs(shelf) == {run.id for run in epochs}  # pruning must not take them out
 
 
 @pytest.fixture(scope="module")
