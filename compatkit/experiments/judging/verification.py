@@ -700,7 +700,9 @@ def verify_saved(root: Path, results: Path) -> Iterator[Verdict]:
         outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
         texts = {"".join(text) for data in outputs for text in data.values()}
         stale = [one for one in wanted if one not in texts]
-        words = f"its outputs are not of today's tables: run .ci/execute.py experiments/{name}"
+        words = (
+            f"its outputs are not of today's tables: run .ci/execute.py experiments/judging/{name}"
+        )
         label = f"nbs/experiments/judging/{name}.ipynb"
         yield (
             Verdict(label, "differs", len(wanted), words)
