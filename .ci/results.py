@@ -50,14 +50,14 @@ def draw():
 def prune():
     """Take out the runs that no table rests on; gives how many of each study."""
     from compatkit.experiments.judging.kept_answers import Shelf
-    from compatkit.experiments.judging.kept_figures import drawn_runs
+    from compatkit.experiments.judging.kept_figures import runs_after_epochs
     from compatkit.experiments.reporting.result_tables import kept_tables
     from compatkit.experiments.running.published import published_runs, superseded
     from compatkit.experiments.running.store import drop_runs
 
     runs, tables = published_runs(RESULTS), kept_tables(RESULTS).values()
     named = {name for table in tables for row in table.rows for name in row.records}
-    named |= drawn_runs(Shelf(RESULTS))
+    named |= runs_after_epochs(Shelf(RESULTS))
     of_study = {}
     for name in superseded(runs, named):
         of_study.setdefault(runs[name].folder, []).append(name)

@@ -958,12 +958,10 @@ def _unfit(claim: Claim, name: str, kept: Mapping, differences: Mapping) -> str:
     notebook, task, scale, *rest = name.split("-")
     upgrade = rest[0] if claim.control == "own" else claim.control
     trial = "-".join((notebook, task, scale, upgrade, "6"))
-    if trial not in kept:
+    control = trial in kept and judge(CONTROL, kept[trial], differences[trial], trial)
+    if not control:
         return "its control (table 6) has not run"
-    control = judge(CONTROL, kept[trial], differences[trial], trial)
-    if control is None or control.word == "holds":
-        return "" if control else "its control (table 6) has not run"
-    return f"its control is not shown to work: {control.words}"
+    return "" if control.word == "holds" else f"its control is not shown to work: {control.words}"
 
 
 _PLACES = {

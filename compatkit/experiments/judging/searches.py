@@ -295,8 +295,6 @@ def _valued(kept: KeptTable, row: Row) -> Rechosen:
 def _priced_whole(kept: KeptTable, row: Row) -> Rechosen:
     """Whether a share of a cache answers at the price that the whole one chose."""
     whole = kept.rows["cache of 100 %"]
-    if row.method == whole.method:
-        return _valued(kept, row)
     wrong = row.setting != whole.setting.removesuffix(f"; {NONE}")
     detail = f"kept {row.setting!r}, the whole cache's is {whole.setting!r}" if wrong else ""
     return Rechosen(row.method, "differs" if wrong else "same", 1, detail)
@@ -320,7 +318,7 @@ def _choice_of(kept: KeptTable, row: Row) -> Rechosen | None:
     if kept.notebook == "reranking":
         searched = row.method.startswith("re-ranked, ") or row.method == "token-level mixture"
         return _reranked(kept, row) if searched else None
-    if kept.notebook == "retire_the_old" and row.method.startswith("cache of "):
+    if kept.notebook == "retire_the_old" and re.match(r"cache of \d+ %, ", row.method):
         return _priced_whole(kept, row)
     if kept.notebook == "retire_the_old":
         kinds = {kept.shelf.runs[name].configuration["kind"] for name in row.records}

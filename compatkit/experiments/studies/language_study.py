@@ -69,6 +69,7 @@ from compatkit.experiments.reporting.result_tables import (
     measure,
     paper_figures,
 )
+from ..reporting.verdicts import is_higher
 from ..running.parameters import choose_scale
 from ..running.published import ToPublish, publish_study, published_first
 from ..running.runs import Run, finish_shared_runs, home
@@ -730,10 +731,13 @@ def control_words(study: LanguageStudy, name: str, setting: CompatibilitySetting
         for group in (runs.treated[setting], runs.news)
     ]
     alike = [np.array([old.prediction == new.prediction for old, new in side]) for side in sides]
-    mean, low, high = paired_difference(*alike)
-    fair = "the control works" if low > 0 else "the control does not work, so judge no mask"
-    change = f"{100 * mean:+.2f} points [{100 * low:+.2f}, {100 * high:+.2f}]"
-    return f"aligned everywhere, answers as the old model's change by {change}: {fair}"
+    found = is_higher(paired_difference(*alike), study.seeds)
+    mean, low, high = (100 * value for value in found.difference)
+    fair = "the control works" if found.word == "holds" else "not shown to work, so judge no mask"
+    change = f"{mean:+.2f} points [{low:+.2f}, {high:+.2f}]"
+    return (
+        f"control, agreement with the old model when aligned with it everywhere: {change}, {fair}"
+    )
 
 
 def with_choice(

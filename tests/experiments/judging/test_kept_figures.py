@@ -14,7 +14,7 @@ from compatkit.experiments.judging.kept_answers import Shelf, truth_of
 from compatkit.experiments.judging.kept_figures import (
     can_be_drawn,
     drawn_again,
-    drawn_runs,
+    runs_after_epochs,
     epochs_of,
     renew_pictures,
     uncertain,
@@ -98,7 +98,7 @@ def test_epochs_are_found_by_treatment_epoch_and_seed(asked):
         tables=["bcwi-x-mini-main", "distillation-x-mini-figure5"],
         table={"distillation-x-mini-figure5": table}.__getitem__,
     )
-    assert drawn_runs(shelf) == {run.id for run in epochs}  # pruning must not take them out
+    assert runs_after_epochs(shelf) == {run.id for run in epochs}  # pruning must not take them out
 
 
 @pytest.fixture(scope="module")

@@ -431,7 +431,7 @@ def test_summaries_are_compared_with_one_summary_for_all():
         assert words in table.unjudged and table.unjudged in table.title
 
 
-@pytest.mark.parametrize("alike, words", [(8, "the control works"), (2, "does not work")])
+@pytest.mark.parametrize("alike, words", [(8, "the control works"), (2, "not shown to work")])
 def test_the_control_must_answer_more_as_the_old_model_does(alike, words):
     label = np.zeros(400, dtype=int)
 
