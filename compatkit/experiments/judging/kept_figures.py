@@ -86,7 +86,7 @@ def epochs_of(
 def runs_after_epochs(
     shelf: Shelf,
 ) -> set[str]:
-    """The ids of the runs that no row names and a picture draws: the answers after each epoch."""
+    """The ids of the answers after each epoch that PCT's figure 5 draws and no row names."""
     names = [name for name in shelf.tables if re.fullmatch("distillation-.*-figure5", name)]
     groups = [group for name in names for group in epochs_of(shelf.table(name)).values()]
     return {run.id for group in groups for runs in group for run in runs}

@@ -14,9 +14,9 @@ from compatkit.experiments.judging.kept_answers import Shelf, truth_of
 from compatkit.experiments.judging.kept_figures import (
     can_be_drawn,
     drawn_again,
-    runs_after_epochs,
     epochs_of,
     renew_pictures,
+    runs_after_epochs,
     uncertain,
     voters_of,
 )
