@@ -6,7 +6,7 @@
 __all__ = ['NFR', 'PFR', 'NFR_MC', 'ACCURACY', 'ALL_CLASSES', 'NEW_ERRORS', 'KEPT', 'MENDED', 'REMAINING', 'UNCERTAINTY',
            'RELATIVE', 'COST', 'AGREEMENT', 'GAINS', 'LOSSES', 'WORDED', 'CONTROL', 'CLAIMS', 'EVIDENCE', 'Claim',
            'Compared', 'pairs_of', 'bears_on', 'digest_of', 'content_of', 'kept_evidence', 'differences_of', 'Evidence',
-           'judge', 'judged', 'place_of', 'claims_markdown', 'claims_html']
+           'judge', 'judged', 'unfit_trials', 'place_of', 'claims_markdown', 'claims_html']
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #1729995e
 import hashlib
@@ -962,6 +962,18 @@ def _unfit(claim: Claim, name: str, kept: Mapping, differences: Mapping) -> str:
     if not control:
         return "its control (table 6) has not run"
     return "" if control.word == "holds" else f"its control is not shown to work: {control.words}"
+
+
+def unfit_trials(
+    results: str | Path | None = None,  # results/ unless told
+) -> dict[str, str]:
+    """Kept table of MUSCLE's adapters → why its trial is not fair, where it is not."""
+    kept, evidence = kept_tables(results), kept_evidence(results)
+    differences = {name: differences_of(evidence, name, table) for name, table in kept.items()}
+    claim = _OF_ADAPTERS[0]
+    claims = {name: replace(claim, control="own") for name in kept if bears_on(claim, name)}
+    found = {name: _unfit(one, name, kept, differences) for name, one in claims.items()}
+    return {name: why for name, why in found.items() if why}
 
 
 _PLACES = {

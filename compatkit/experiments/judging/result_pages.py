@@ -426,8 +426,8 @@ range, and in how many upgrades some setting of the method is as accurate. Where
 untreated model stays in place and the upgrade counts as 1. All are measured against the old model
 in use. A method with a dial is read off its whole curve, one without is a point; both with
 hindsight on the test set. Left out are upgrades with fewer than three seeds, settings that did not
-qualify on selection, and at each level the upgrades whose old model is as accurate as the level
-asks. What the rules of choice make of a dial stands in the tables of each paper.
+qualify on selection, compatibility adapters whose trial has no control that is shown to work, and
+at each level the upgrades whose old model is as accurate as the level asks. What the rules of choice make of a dial stands in the tables of each paper.
 """
 
 _BESIDE = """## Methods without a dial, at their own accuracy
