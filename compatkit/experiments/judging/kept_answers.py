@@ -343,7 +343,7 @@ def _voters(kept: KeptTable, row: Row) -> Answered:
     def answers(split: str) -> list[Predictions]:
         return [average_logits(kept.of(runs)(split))] * len(kept.olds)
 
-    return Answered(kept.of(kept.olds), answers, untreated=False, exact=False)
+    return Answered(kept.of(kept.olds), answers, untreated=False, selection=False, exact=False)
 
 
 def _both_sides(kept: KeptTable, row: Row) -> Answered:

@@ -144,7 +144,8 @@ def _trained(kept: KeptTable, row: Row) -> Rechosen | None:
     """The choice of a method whose settings were trained; None for a row that was not searched,
     or that shows some seeds of a choice that stands in another table.
     """
-    fields, fixed = searched_fields(row.method), kept.notebook == "ensembles"
+    fields = searched_fields(row.method)
+    fixed = kept.notebook == "ensembles" or kept.kind == "figure5"  # with the paper's own setting
     if not fields or fixed or row.seeds < kept.seeds:
         return None
     own = row.records[: row.seeds]

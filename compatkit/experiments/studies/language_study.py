@@ -1002,7 +1002,7 @@ def keep_study(
     bases = [run for run in study.bases.values() if isinstance(run, Run)]
     kept = {run.id: ToPublish(run, splits=()) for run in bases}
     for runs in study.runs.values():
-        groups = (runs.olds, runs.news, *runs.treated.values())
+        groups = (runs.olds, runs.news, runs.copied, *runs.treated.values())
         for run in (run for group in groups for run in group):
             kept[run.id] = ToPublish(run, True, splits)  # choices per character need all models'
     publish_study(study_name(f"muscle-{study.task.name}"), list(kept.values()))
