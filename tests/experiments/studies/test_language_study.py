@@ -21,6 +21,7 @@ from compatkit.experiments.studies.language_study import (
     LanguageStudy,
     MeasuredRun,
     ScoredUpgrade,
+    TrainedUpgrade,
     above_chance,
     bars,
     changes_beside,
@@ -154,6 +155,17 @@ def test_a_missing_model_of_another_upgrade_does_not_matter(monkeypatch, no_mode
         assert missing["d"] == "no lmsys/vicuna-7b-v1.3"
     used, _, upgrades, _ = scale_and_upgrades(asked(upgrade="a"), stories())
     assert used == "paper" and list(upgrades) == ["a"]
+
+
+def test_all_runs_behind_a_table_are_published(monkeypatch):
+    published = []
+    monkeypatch.setattr(language_study, "publish_study", lambda name, runs: published.extend(runs))
+    old, new, treated, copied = (SimpleNamespace(id=name) for name in "ontc")
+    runs = TrainedUpgrade([old], [new], {"setting": [treated]}, [copied])
+    task = SimpleNamespace(name="arithmetic", measures=("choice",))
+    study = SimpleNamespace(task=task, bases={"a": "a hub id"}, runs={"c": runs})
+    assert language_study.keep_study(study, {}, {}).startswith("kept 0 tables")
+    assert [one.run.id for one in published] == ["o", "n", "c", "t"]
 
 
 def test_an_adapter_is_copied_between_bases_of_one_shape_only(monkeypatch, no_models):
