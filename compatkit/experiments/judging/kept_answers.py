@@ -336,6 +336,16 @@ def _averaged(kept: KeptTable, row: Row) -> Answered:
     return Answered(kept.of(kept.olds), answers, exact=False)
 
 
+def _voters(kept: KeptTable, row: Row) -> Answered:
+    """One ensemble beside each of the old models."""
+    runs = kept.runs(row.records)
+
+    def answers(split: str) -> list[Predictions]:
+        return [average_logits(kept.of(runs)(split))] * len(kept.olds)
+
+    return Answered(kept.of(kept.olds), answers, untreated=False, exact=False)
+
+
 def _both_sides(kept: KeptTable, row: Row) -> Answered:
     """Ensembles on both sides of the update: the new members, then the old ones."""
     size, members = int(row.method.split()[-1]), len(row.records) // 2
@@ -599,6 +609,7 @@ RECIPES = (  # a pattern of the row's name → how its answers are found; the fi
     (r"(single models|ensembles of \d+)(, larger new one)?$", _sized),
     (r"vote of \d+$", _vote),
     (r"mean of \d+ new models$", _averaged),
+    (r"average of \d+ further old models$", _voters),
     (r".* \+ rule$", _on_top),
     (r"rule, NFR at most .*", _certified),
     (r"rule, .*", _rule),

@@ -35,26 +35,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # %% ../../../nbs/experiments/judging/kept_figures.ipynb #kf000008
-_RECIPE = ("kind", "task", "data", "recipe", "treatment", "keep_epochs", "parents")
-
-
 def voters_of(
     kept: KeptTable,  # PCT's figure 4
-    number: int = 4,  # members of the ensemble
 ) -> list[KeptRun]:
-    """Untreated models of the old recipe with the seeds after the table's; ValueError where one
-    is not published.
+    """The members of the ensemble that says how uncertain an example is; ValueError where no row
+    names them.
     """
-    own = [kept.olds[0].run.configuration.get(name) for name in _RECIPE]
-    found = {
-        run.configuration.get("seed"): name
-        for name, run in kept.shelf.runs.items()
-        if [run.configuration.get(one) for one in _RECIPE] == own
-    }
-    wanted = range(len(kept.olds), len(kept.olds) + number)
-    if missing := [seed for seed in wanted if seed not in found]:
-        raise ValueError(f"{kept.name}: no model with seed {missing[0]} is published to vote")
-    return kept.runs([found[seed] for seed in wanted])
+    for method, row in kept.rows.items():
+        if method.endswith("further old models"):
+            return kept.runs(row.records)
+    raise ValueError(f"{kept.name}: no row names the models that say how uncertain an example is")
 
 
 def uncertain(

@@ -302,12 +302,12 @@ EXPECTED = {  # notebook:table → the rows that it has, in order
         ("distillation:2a", "distillation:2b", "distillation:5a", "distillation:5b"),
         (*_PCT, "ensemble of 4"),
     ),
-    "distillation:figure5": ("old model", "new model"),
+    "distillation:figure5": ("old model", "new model", "FD-LM"),
     "distillation:mrpc": ("old model", "new model", "focal, the talk's", "dynamic distillation")
     + ("FD-LM",),
     "distillation:augmentation": ("old model", "new model", "FD-KL", "FD-LM")
     + ("FD-KL, old logits recomputed", "FD-LM, old logits recomputed"),
-    "ensembles:figure4": ("old model", "new model", "FD-LM"),
+    "ensembles:figure4": ("old model", "new model", "FD-LM", "average of 12 further old models"),
     **dict.fromkeys(("bcwi:main", "bcwi:classes"), (*_UPDATE, "BCWI α=0.4", "BCWI α=0.6")),
     "bcwi:curve": (*_UPDATE, *(f"BCWI α={number / 10:g}" for number in range(1, 10))),
     "bcwi:ensemble": (*_UPDATE, "probability ensemble"),

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['JUDGED', 'Traffic', 'traffic_of', 'asked_once', 'keep_embedded', 'embeddings_of', 'Lesson', 'student_once',
-           'learn_traffic', 'head_once', 'neighbours_once', 'cached_test_once', 'dial_once', 'decided_once',
+           'learn_traffic', 'head_once', 'neighbours_once', 'cached_test_once', 'dial_values_once', 'decided_once',
            'as_columns']
 
 # %% ../../../nbs/experiments/models/traffic_trainings.ipynb #trf00004
@@ -346,7 +346,7 @@ def cached_test_once(
     return run_once(about | {"learned": learned}, compute, home)
 
 
-def dial_once(
+def dial_values_once(
     method: str,  # of its row
     parents: Sequence[Run],  # behind the answers
     answers: dict[float, Predictions],  # value → answers on selection

@@ -45,11 +45,13 @@ class Entry:
     smoke: tuple = ("pydoc",)
     also: tuple = ()  # other values of `table` that make it too
     upgrade: str = ""  # the notebook's parameter, where an upgrade is a table of its own
+    models_of: str = ""  # the notebook's parameter: a kept table, with {task} and {scale}
 
     @property
     def name(self) -> str:
-        """Notebook, table and perhaps the upgrade, the name that people type."""
-        return f"{self.notebook}:{self.table}" + (f"-{self.upgrade}" if self.upgrade else "")
+        """Notebook, table, and perhaps the upgrade or whose models: the name that people type."""
+        further = self.upgrade, self.models_of.partition("-")[0]
+        return f"{self.notebook}:{self.table}" + "".join(f"-{one}" for one in further if one)
 
     def tasks(self, scale: str) -> tuple:
         """The tasks at smoke, mini or paper."""
@@ -69,12 +71,11 @@ def _of(
     smoke: tuple = ("pydoc",),
     also: tuple = (),
     upgrade: str = "",
+    models_of: str = "",
 ) -> list:
     """Entries that share their tasks, from table → what it shows."""
-    return [
-        Entry(paper, notebook, table, words, mini, paper_scale, smoke, also, upgrade)
-        for table, words in shows.items()
-    ]
+    shared = mini, paper_scale, smoke, also, upgrade, models_of
+    return [Entry(paper, notebook, table, words, *shared) for table, words in shows.items()]
 
 
 CATALOGUE = (
@@ -92,6 +93,13 @@ CATALOGUE = (
         },
         ("sst2", "mrpc"),
         _GLUE,
+    ),
+    *_of(
+        "Gated Fusion",
+        "gated_fusion",
+        {"main": "all methods on the embedded task, which the README's picture shows"},
+        ("pydoc",),
+        (),
     ),
     *_of(
         "Positive-Congruent Training",
@@ -280,8 +288,27 @@ CATALOGUE = (
             "guarantee": "how often the certificate is broken",
             "on_top": "the rule on top of each method",
         },
-        ("sst2", "mrpc"),
+        ("sst2", "mrpc", "pydoc"),
         (),
+    ),
+    *(
+        entry
+        for models_of, tasks in (
+            ("bcwi-{task}-{scale}-main", ("massive_adddata", "banking77")),
+            ("distillation-{task}-{scale}-2a", ("fashion_mnist",)),
+        )
+        for entry in _of(
+            "compatkit",
+            "decisions",
+            {
+                "main": "the price of a flip, models of a kept table",
+                "guarantee": "how often the certificate is broken, models of a kept table",
+            },
+            tasks,
+            (),
+            (),
+            models_of=models_of,
+        )
     ),
     *_of(
         "compatkit",
@@ -298,7 +325,11 @@ CATALOGUE = (
     *_of(
         "compatkit",
         "retire_the_old",
-        {"main": "the same, from half of the layers to all"},
+        {
+            "main": "the same, from half of the layers to all",
+            "together": "students with more, from half of the layers to all",
+            "cache": "caches of old logits, from half of the layers to all",
+        },
         (*_ADDED, "sst2"),
         (),
         upgrade="a",
@@ -306,7 +337,11 @@ CATALOGUE = (
     *_of(
         "compatkit",
         "retire_the_old",
-        {"main": "the same, from a linear model to an encoder"},
+        {
+            "main": "the same, from a linear model to an encoder",
+            "together": "students with more, from a linear model to an encoder",
+            "cache": "caches of old logits, from a linear model to an encoder",
+        },
         (*_ADDED, "sst2"),
         (),
         upgrade="b",
@@ -328,9 +363,11 @@ class Job:
     def parameters(self) -> dict:
         """What papermill is given."""
         given = {"task": self.task, "scale": self.scale, "table": self.entry.table}
+        models_of = self.entry.models_of.format(task=self.task, scale=self.scale)
         return (
             given
             | ({"upgrade": self.entry.upgrade} if self.entry.upgrade else {})
+            | ({"models_of": models_of} if models_of else {})
             | ({"seeds": self.seeds} if self.seeds else {})
             | ({"keep_results": True} if self.keep else {})
         )

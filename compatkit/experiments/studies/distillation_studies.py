@@ -250,17 +250,23 @@ class DistillationStudy:
         """The same for students of the ensembles on both sides."""
         return teach(self.study, self.update, grid, *self.ensembles, self.news)
 
-    def unfold(self, treatment: Treatment | None) -> tuple[np.ndarray, np.ndarray]:
+    def unfold(self, treatment: Treatment | None) -> list:
+        """New models under a treatment, one a seed, whose weights are kept after every epoch."""
+        epochs = range(1, self.update.new_recipe.epochs + 1)
+        return [self.treat(treatment, seed, epochs) for seed in range(self.study.seeds)]
+
+    def by_epoch(
+        self,
+        runs: Sequence,  # as `unfold` gives them
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(error, relative NFR) after each epoch, each of shape (epochs, seeds)."""
         study, recipe = self.study, self.update.new_recipe
-        epochs = range(1, recipe.epochs + 1)
-        runs = [self.treat(treatment, seed, epochs) for seed in range(study.seeds)]
         kept = [
             [
                 study.add(epoch_once(study.task, recipe, run, 1000 + seed, epoch))
                 for seed, run in enumerate(runs)
             ]
-            for epoch in epochs
+            for epoch in range(1, recipe.epochs + 1)
         ]
         return over_epochs(self.pair.olds, kept)
 

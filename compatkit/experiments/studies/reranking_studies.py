@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WEIGHTS', 'TABLES', 'NUMBERS', 'TOGETHER', 'TASKS', 'Pair', 'candidates_once', 'candidates_of', 'chosen_once',
-           'dial_once', 'score_and_nfr', 'together_once', 'base_recipes', 'tasks_at', 'RerankingStudy', 'Dial',
+           'dial_once', 'score_and_nfr', 'together_once', 'base_recipes', 'tasks_at', 'RerankingStudy', 'DialPoints',
            'dial_of', 'mean_score', 'Rows', 'checked', 'result_table', 'judged']
 
 # %% ../../../nbs/experiments/studies/reranking_studies.ipynb #40621e95
@@ -378,7 +378,7 @@ class RerankingStudy(Study):
         return kind("reranking", self.task, *map(str, self.recipes), olds, news)
 
 # %% ../../../nbs/experiments/studies/reranking_studies.ipynb #fe8585e7
-class Dial(NamedTuple):
+class DialPoints(NamedTuple):
     """A dial's points, averaged over seeds."""
 
     weights: tuple
@@ -396,11 +396,11 @@ class Dial(NamedTuple):
         return max(points, key=lambda one: one[1])[0], False
 
 
-def dial_of(records: Sequence[Run]) -> Dial:
+def dial_of(records: Sequence[Run]) -> DialPoints:
     """The mean of the records of dial_once, one a seed."""
     weights = tuple(records[0].configuration["weights"])
     splits = [np.mean([run.results[split] for run in records], 0) for split in _SPLITS]
-    return Dial(weights, *splits)
+    return DialPoints(weights, *splits)
 
 
 def mean_score(runs: Sequence[MeasuredRun], split: str) -> float:
@@ -417,7 +417,7 @@ class Rows:
     def __init__(self, study: RerankingStudy):
         self.study, self.upgrade = study, study.upgrade()
         self.unfit = at_chance([*self.upgrade.olds, *self.upgrade.paired])  # "" where they are fit
-        self.dials: dict[str, Dial] = {}
+        self.dials: dict[str, DialPoints] = {}
         self.runs: dict[str, Sequence[MeasuredRun]] = {}
 
     def untreated(self) -> list[Row]:
@@ -460,7 +460,7 @@ class Rows:
     def together(self) -> Row:
         """Both models write together, at the weight that selection prefers."""
         points = {weight: self.study.together(weight) for weight in TOGETHER}
-        dial = Dial(TOGETHER, *(self._points(points, split) for split in _SPLITS))
+        dial = DialPoints(TOGETHER, *(self._points(points, split) for split in _SPLITS))
         self.dials["token-level mixture"] = dial
         weight, able = dial.best(self.least())
         words = f"weight of new {weight:g}{'' if able else '; none was on a par'}"

@@ -22,7 +22,7 @@ from compatkit.experiments.models.traffic_trainings import (
     as_columns,
     cached_test_once,
     decided_once,
-    dial_once,
+    dial_values_once,
 )
 from ..models.treatments import setting_words
 from ..reporting.result_tables import ResultTable, Row, keep_table, measure
@@ -119,7 +119,7 @@ class RetirementRows:
     def _keep_values(self, dial: Dial, seed: int) -> None:
         """A seed's answers on selection at all values, published beside the row's."""
         given = {value: dial.at("new_selection", value, seed) for value in dial.values}
-        run = dial_once(dial.name, dial.runs(seed), given)
+        run = dial_values_once(dial.name, dial.runs(seed), given)
         splits = tuple(f"new_selection-{value:g}" for value in dial.values)
         self.study.add(run, splits=splits)
 

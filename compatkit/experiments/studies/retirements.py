@@ -25,6 +25,7 @@ from compatkit.experiments.models.recipes import (
     UPDATE_OPTIMIZER,
     Recipe,
     begin,
+    half_recipe,
     update_recipes,
 )
 from compatkit.experiments.models.traffic_trainings import (
@@ -129,12 +130,13 @@ class RetirementStudy:
         recipes: tuple[Recipe, Recipe, Recipe],  # of the old, of the new, of a student
         upgrade: str = "data",  # one of UPGRADES
         prices: Sequence[float] = (1.0,),  # that students are trained at
+        half: Recipe | None = None,  # of upgrade a's old model; None: the old one's, halved
         **arguments: object,  # more of transformers.TrainingArguments
     ):
         self.study, self.update, self.traffic, self.arguments = study, update, traffic, arguments
         self.first_recipe, self.new_recipe, self.student_recipe = recipes
         self.upgrade, self.prices = upgrade, tuple(prices)
-        self.old_recipe = _old_recipe(self.first_recipe, upgrade)
+        self.old_recipe = _old_recipe(self.first_recipe, upgrade, half)
         self.olds, self.news, self.starts = [], [], []
 
     @classmethod
@@ -164,7 +166,9 @@ class RetirementStudy:
         traffic = traffic_of(update, source, parts, chosen.traffic or MOST[scale])
         study = Study(notebook, chosen, experiment, seeds_in_test)
         optimizer = {} if scratch else UPDATE_OPTIMIZER
-        return cls(study, update, traffic, (*recipes, student), chosen.upgrade, **optimizer)
+        half = half_recipe(recipes[0], chosen.task, scale)
+        given = study, update, traffic, (*recipes, student), chosen.upgrade
+        return cls(*given, half=half, **optimizer)
 
     # models
     # ----------------------------------------------------------------------------------------------
@@ -357,7 +361,7 @@ def _behind(*each: Callable) -> Callable:
     return lambda seed: [one(seed) for one in each]
 
 
-def _old_recipe(first: Recipe, upgrade: str) -> Recipe:
+def _old_recipe(first: Recipe, upgrade: str, half: Recipe | None = None) -> Recipe:
     """The old model's recipe of an upgrade; ValueError for another upgrade."""
     if upgrade not in UPGRADES:
         raise ValueError(f"upgrade {upgrade!r} is not one of {', '.join(UPGRADES)}")
@@ -365,4 +369,4 @@ def _old_recipe(first: Recipe, upgrade: str) -> Recipe:
         return Recipe("linear")
     if upgrade == "data":
         return first
-    return replace(first, layers=max(1, (first.layers or 6) // 2))
+    return half or half_recipe(first)

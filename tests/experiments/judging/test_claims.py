@@ -14,6 +14,7 @@ from compatkit.experiments.judging.claims import (
     COST,
     EVIDENCE,
     NFR,
+    PREFERRED,
     Claim,
     Compared,
     bears_on,
@@ -168,6 +169,17 @@ def test_controls_and_methods_that_lose_accuracy_are_no_rivals():
 @pytest.mark.parametrize("missing", [table(NEW), table(row("it")), table(NEW, Row("it"))])
 def test_rows_that_are_not_there_judge_nothing(missing):
     assert judge(BELOW, missing, {}) is None
+
+
+def test_the_setting_that_selection_prefers_is_claimed_and_none_where_none_qualified():
+    preferred = replace(BELOW, rows=(PREFERRED,))
+    settings = [row(f"c = {share}") for share in (0, 0.1, 0.3)]
+    chosen = replace(settings[1], setting="mask wrong, c 0.1; chosen on selection")
+    (pair,) = pairs_of(preferred, table(NEW, settings[0], chosen, settings[2]))
+    assert (pair.method, pair.other) == ("c = 0.1", "new model")
+    lost = [replace(one, setting="mask wrong; none was on a par") for one in settings]
+    assert judge(preferred, table(NEW, *lost), {}).word == "none qualified"
+    assert judge(preferred, table(NEW, *settings), {}) is None
 
 
 def test_without_its_differences_a_table_is_not_judged():

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from compatkit.experiments.judging import equal_accuracy
 from compatkit.experiments.judging.claims import EVIDENCE
 from compatkit.experiments.judging.equal_accuracy import (
     FAMILIES,
@@ -73,6 +74,17 @@ def test_summaries_are_medians_in_which_an_unreached_level_counts_as_untreated(t
     assert gated.levels[2] == pytest.approx(Level(0.75, 0.25, 1.0, 3, 3))
     cells = "1.00 [1.00, 1.00]; 0 of 3 | 1.00 [0.25, 1.25]; 2 of 3 | 0.75 [0.25, 1.00]; 3 of 3"
     assert f"| gated fusion | {cells} |" in summaries_markdown(tmp_path)
+
+
+def test_an_adapter_counts_only_where_its_control_works(tmp_path, monkeypatch):
+    adapter = "compatibility adapter"
+    given = {adapter: [0.02] * 3, DIAL: [0.01] * 3}
+    places = [place(name, **given) | {"tables": [name], "intervals": {}} for name in ("x", "y")]
+    write(tmp_path, *places)
+    monkeypatch.setattr(equal_accuracy, "unfit_trials", lambda results: {"y": "no control"})
+    mixed, adapted = sorted(method_summaries(tmp_path), key=lambda one: one.family.method)[::-1]
+    assert adapted.family.method == adapter and adapted.levels[0].upgrades == 1
+    assert mixed.family.method == DIAL and mixed.levels[0].upgrades == 2
 
 
 def test_an_upgrade_whose_old_model_is_as_accurate_as_a_level_is_left_out_there(tmp_path):

@@ -52,6 +52,7 @@ def made_table(runs):
         olds=[by_id["o0"], by_id["o1"]],
         news=[by_id["o0"], by_id["o1"]],
         shelf=SimpleNamespace(runs=by_id),
+        rows={"average of 3 further old models": SimpleNamespace(records=("o2", "o3", "o4"))},
         runs=lambda names: [by_id[name] for name in names],
         of=lambda group: lambda split: [one.predictions(split) for one in group],
     )
@@ -60,16 +61,16 @@ def made_table(runs):
 OWN = [MadeUp(f"o{seed}", seed=seed) for seed in range(5)]
 
 
-def test_voters_are_of_the_recipe_and_none_of_the_pair():
-    stranger = MadeUp("other", seed=2, recipe="another")
-    table = made_table([stranger, *OWN])
-    assert [run.id for run in voters_of(table, 3)] == ["o2", "o3", "o4"]
-    with pytest.raises(ValueError, match="no model with seed 5"):
-        voters_of(table, 4)
+def test_voters_are_those_that_a_row_names():
+    table = made_table(OWN)
+    assert [run.id for run in voters_of(table)] == ["o2", "o3", "o4"]
+    table.rows = {"FD-LM": SimpleNamespace(records=("o0", "o1"))}
+    with pytest.raises(ValueError, match="no row names the models"):
+        voters_of(table)
 
 
 def test_the_ensembles_uncertainty_is_in_the_order_asked_for():
-    table = made_table([*OWN, MadeUp("o5", seed=5)])
+    table = made_table(OWN)
     order = [str(n) for n in range(20)]
     there = uncertain(table, order)
     assert there.shape == (20,) and (there >= 0).all() and (there <= np.log(2)).all()

@@ -26,7 +26,6 @@ from compatkit.experiments.running.store import extend_study
 ROOT = Path(__file__).resolve().parents[3]
 NOTEBOOKS = sorted({entry.notebook for entry in CATALOGUE})
 GENERAL = {
-    "gated_fusion": {"main"},
     "muscle": {"main"},
     "ensembles": {"main"},
     "distillation": {"2a"},
@@ -62,6 +61,19 @@ def offered(notebook):
 def test_every_value_of_table_is_listed_and_no_other(notebook):
     listed = {entry.table for entry in CATALOGUE if entry.notebook == notebook}
     assert listed == offered(notebook) - GENERAL.get(notebook, set())
+
+
+def test_every_kept_table_is_of_a_job():
+    listed = catalogue.jobs([], "mini")
+    kept = catalogue._kept_tables(ROOT / "results")
+    lost = [one.parts for one in kept if not any(catalogue._is_of(one, job) for job in listed)]
+    assert kept and not lost
+
+
+def test_models_of_a_kept_table_are_asked_for_by_its_name():
+    job = catalogue.jobs(["decisions:main-bcwi"], "mini", ["banking77"])[0]
+    assert job.parameters["models_of"] == "bcwi-banking77-mini-main"
+    assert "-p models_of bcwi-banking77-mini-main" in job.command
 
 
 def test_names_are_unique_and_tasks_exist():

@@ -204,7 +204,7 @@ def test_mrpc_finds_the_runs_of_gated_fusion(begun):
 def test_a_treatment_unfolds_epoch_by_epoch(begun):
     models = begun("figure5")
     models.train()
-    error, relative = models.unfold(FocalDistillation())
+    error, relative = models.by_epoch(models.unfold(FocalDistillation()))
     assert error.shape == relative.shape == (tiny.RECIPE.epochs, 2)
     last = [run.results["accuracy"]["test"] for run in models.treat_all(FocalDistillation())]
     np.testing.assert_allclose(error[-1], 1 - np.array(last))

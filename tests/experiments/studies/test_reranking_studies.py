@@ -9,7 +9,7 @@ from compatkit.experiments.running.runs import run_once
 from compatkit.experiments.studies import reranking_studies as room
 from compatkit.experiments.studies.reranking_studies import (
     WEIGHTS,
-    Dial,
+    DialPoints,
     base_recipes,
     candidates_of,
     chosen_once,
@@ -103,7 +103,7 @@ def test_the_dial_of_several_seeds_is_their_mean():
 
 def test_the_weight_with_the_fewest_flips_among_the_accurate_ones():
     points = np.array([[0.70, 0.01], [0.80, 0.04], [0.82, 0.03], [0.82, 0.05]])
-    dial = Dial((0.0, 0.3, 0.6, 1.0), points, points)
+    dial = DialPoints((0.0, 0.3, 0.6, 1.0), points, points)
     assert dial.best(0.80) == (0.6, True)
     assert dial.best(0.70) == (0.0, True)
     assert dial.best(0.90) == (0.6, False)  # none qualifies: the most accurate

@@ -5,6 +5,7 @@ import pytest
 import tiny
 from retiring import models, study_of, world  # noqa: F401 (fixtures)
 
+from compatkit.experiments.models.recipes import half_recipe
 from compatkit.experiments.models.traffic_trainings import JUDGED, embeddings_of
 from compatkit.experiments.studies import retirements
 from compatkit.experiments.studies.retirements import pick
@@ -53,6 +54,11 @@ def test_half_of_the_layers_is_another_old_model(world):  # noqa: F811
     assert retirements._old_recipe(tiny.RECIPE, "b").model == "linear"
     with pytest.raises(ValueError, match="not one of data, a, b"):
         retirements._old_recipe(tiny.RECIPE, "c")
+    own = half_recipe(tiny.RECIPE, "massive_adddata", "mini")  # with a training of its own there
+    assert (own.layers, own.epochs) == (1, 40)
+    assert retirements._old_recipe(tiny.RECIPE, "a", own) == own
+    elsewhere = half_recipe(tiny.RECIPE, "massive_adddata", "smoke")
+    assert (elsewhere.layers, elsewhere.epochs) == (1, tiny.RECIPE.epochs)
 
 
 def test_heads_and_neighbours_guess_old_logits(models):  # noqa: F811
