@@ -16,6 +16,7 @@ from compatkit.experiments.judging.kept_answers import (
     truth_of,
 )
 from compatkit.experiments.reporting.result_tables import Row
+from compatkit.predictions import Predictions
 from compatkit.training.tasks import load_task
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,11 +55,27 @@ def test_answers_carry_the_labels_of_their_measure(shelf):
         ("ensemble of 4", "distillation", "_both_sides"),
         ("ensembles of 2, larger new one", "ensembles", "_sized"),
         ("base → wide", "ensembles", "_zoo_pair"),
+        ("average of 12 further old models", "ensembles", "_voters"),
         ("version 1 → version 2: new model", "muscle", "_versions"),
     ],
 )
 def test_a_name_leads_to_its_recipe(method, notebook, recipe):
     assert recipe_of(method, notebook) is getattr(kept_answers, recipe)
+
+
+def test_voters_are_one_ensemble_beside_each_old_model():
+    label = np.zeros(2, int)
+    answers = [
+        Predictions(["a", "b"], label, logits=np.array([[2.0, 0], [0, scale]])) for scale in (1, 3)
+    ]
+    kept = SimpleNamespace(
+        olds=["o", "p", "q"], runs=lambda names: names, of=lambda group: lambda split: answers
+    )
+    found = kept_answers._voters(kept, Row("average of 2 further old models", records=("v", "w")))
+    one, *others = found.answers("test")
+    assert len(others) == 2 and all(other is one for other in others)
+    np.testing.assert_allclose(one.logits, [[2, 0], [0, 2]])
+    assert not found.untreated and not found.selection
 
 
 def test_records_that_do_not_fit_are_refused(shelf):
