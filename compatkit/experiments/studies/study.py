@@ -575,7 +575,7 @@ class Study:
             self._bar.update()
         if run.id not in self.runs or logits:
             self._published[run.id] = {"logits": logits, "splits": tuple(splits)}
-        self.runs[run.id] = run
+        self.runs.setdefault(run.id, run)  # a search gives it again, as the old model sees it
         return run
 
     def train(

@@ -10,6 +10,7 @@ import tiny
 from compatkit.distillation import FocalDistillation, LogitDifferenceInhibition
 from compatkit.experiments.models import recipes
 from compatkit.experiments.models.recipes import Experiment
+from compatkit.experiments.running.runs import Run
 from compatkit.experiments.studies import distillation_studies as room
 from compatkit.experiments.studies.distillation_studies import (
     DistillationStudy,
@@ -199,6 +200,13 @@ def test_mrpc_finds_the_runs_of_gated_fusion(begun):
     models.train()
     assert models.news[0].configuration["keep_epochs"] == [tiny.RECIPE.epochs - 1]
     assert models.news[0].configuration["splits"] == ["selection", "test"]
+
+
+def test_what_a_search_gives_can_be_published(begun):
+    models = begun("5b", data=more_classes(tiny.task()), seeds=1)
+    models.train()
+    models.search([FocalDistillation(old_classes=models.update.old_classes)])
+    assert {type(run) for run in models.study.runs.values()} == {Run}
 
 
 def test_a_treatment_unfolds_epoch_by_epoch(begun):
