@@ -388,9 +388,10 @@ def _in_use(kept: KeptTable, row: Row) -> Pairs:
 
 def _joined(kept: KeptTable, old: Predictions, new: Predictions) -> tuple[Predictions, Predictions]:
     """Two answers in one order, on the examples whose class the old model knows."""
-    old, new = align(bare(old), bare(new))
     known = kept.known and kept.known("test")
-    return (old, new) if known is None else (old.select(known), new.select(known))
+    if known is not None:  # an old model on a curve has answered these alone
+        old, new = old.select(known), new.select(known)
+    return align(bare(old), bare(new))
 
 
 def _methods(tables: Sequence[KeptTable]) -> tuple[dict[str, list[Point]], ...]:
