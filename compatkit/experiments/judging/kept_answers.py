@@ -20,7 +20,14 @@ import numpy as np
 
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #033e2ced
 from ...decisions import calibrate, choose_price, keep_old, pool
-from ...ensembles import average_logits, choose_weight, majority_vote, member_windows, mix
+from compatkit.ensembles import (
+    average_logits,
+    choose_weight,
+    majority_vote,
+    member_windows,
+    mix,
+    most_central,
+)
 from ..models.recipes import Recipe, at_scale
 from ..models.upgrades import MIXING_WEIGHTS, Upgrade
 from ..reporting.result_tables import ResultTable, Row, kept_tables
@@ -354,6 +361,18 @@ def _both_sides(kept: KeptTable, row: Row) -> Answered:
     return Answered(*sides, exact=False)
 
 
+def _central(kept: KeptTable, row: Row) -> Answered:
+    """The most central member, on selection, of each ensemble on both sides."""
+    size = int(row.method.split()[-1])
+    members = kept.rows[f"ensemble of {size}"].records
+    half, sides = len(members) // 2, []
+    for side in (kept.runs(members[half:]), kept.runs(members[:half])):
+        windows = member_windows(len(side), size, row.seeds).windows
+        groups = [[side[one] for one in few] for few in windows]
+        sides.append([one[most_central(kept.of(one)("selection"))] for one in groups])
+    return Answered(*map(kept.of, sides))
+
+
 def _students(kept: KeptTable, row: Row) -> Answered:
     """Students of two ensembles: the new ones, then the old ones."""
     news, olds = (kept.runs(row.records[at : at + row.seeds]) for at in (0, row.seeds))
@@ -618,7 +637,9 @@ RECIPES = (  # a pattern of the row's name → how its answers are found; the fi
     (r"gated fusion, old dropped$", _alone),
     (r"cache of .*", _on_test),
     (r"ensemble of \d+$", _both_sides),
-    (r"ELODI$", _students),
+    (r"ensemble of \d+, new side only$", _averaged),
+    (r"most central of \d+$", _central),
+    (r"ELODI(, top \d+)?$", _students),
     (r"(BCWI|FisherBCWI|SoupBCWI of \d+|soup of \d+)( α=[\d.]+)?$", _interpolated),
     (r"probability ensemble$", _two_models),
     (r"(EWC|prior weight decay|Mixout|distillation)$", _regularized),

@@ -150,7 +150,7 @@ class Compared(NamedTuple):
         setting says how accurate those are. `all_classes` says accuracy on the examples of added
         classes too.
         """
-        prepared = self.olds[0].id != own_olds[0].id
+        prepared = any(one.id != own.id for one, own in zip(self.olds, own_olds))
         parts = [self.setting]
         if prepared:
             parts.append(f"its old model: {_accuracy(self.olds):.2%}")

@@ -56,6 +56,10 @@ def test_answers_carry_the_labels_of_their_measure(shelf):
         ("ensembles of 2, larger new one", "ensembles", "_sized"),
         ("base → wide", "ensembles", "_zoo_pair"),
         ("average of 12 further old models", "ensembles", "_voters"),
+        ("ensemble of 4, new side only", "distillation", "_averaged"),
+        ("most central of 4", "distillation", "_central"),
+        ("ELODI, top 3", "distillation", "_students"),
+        ("ELODI, new side only", "distillation", "_plain"),
         ("version 1 → version 2: new model", "muscle", "_versions"),
     ],
 )
