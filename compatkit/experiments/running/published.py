@@ -304,11 +304,16 @@ def _keep_recalled(kept: PublishedRun, labels: dict, folder: Path) -> None:
 _RUN = re.compile(r"[a-z_]+-[0-9a-f]{16}")
 
 
+_SHOWN = ("cache",)  # kinds that show a model in use: no setting that was tried, so rows name all
+
+
 def superseded(
     runs: Mapping[str, Run],  # id → run: what published_runs gives
     named: Collection[str],  # ids that tables name
 ) -> list[str]:
-    """The ids of the runs that no table rests on any more, in the order of `runs`."""
+    """The ids of the runs that no table rests on any more, in the order of `runs`; other settings
+    of what a table shows, tried from the same models, stay.
+    """
     behind = {
         name: set(_RUN.findall(json.dumps(run.configuration))) & set(runs)
         for name, run in runs.items()
@@ -317,5 +322,9 @@ def superseded(
     while found - needed:
         needed |= found
         found = {one for name in needed for one in behind[name]}
-        found |= {name for name, made_from in behind.items() if made_from and made_from <= needed}
+        found |= {
+            name
+            for name, made_from in behind.items()
+            if made_from and made_from <= needed and runs[name].configuration["kind"] not in _SHOWN
+        }
     return [name for name in runs if name not in needed]
