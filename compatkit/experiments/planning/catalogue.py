@@ -199,7 +199,7 @@ CATALOGUE = (
         "MUSCLE",
         "muscle",
         {"4": "table 4: exact match"},
-        ("arithmetic",),
+        ("arithmetic", "gsm8k"),
         ("gsm8k",),
         ("arithmetic",),
     ),

@@ -8,6 +8,7 @@ __all__ = ['accuracy_nfr_picture']
 # %% ../../../nbs/experiments/reporting/accuracy_and_flips.ipynb #3b437864
 from collections.abc import Mapping, Sequence
 from itertools import cycle
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 # %% ../../../nbs/experiments/reporting/accuracy_and_flips.ipynb #06194040
@@ -121,6 +122,9 @@ def _name(axes, labels: Sequence[tuple]) -> None:
         beside = [entry for entry in beside if entry[2] not in left_out]
 
 
+_TITLE = 100  # letters of a line above the picture
+
+
 def accuracy_nfr_picture(
     rows: Sequence,  # Rows; the one called "old model" is drawn as a line of accuracy
     curves: Mapping[str, tuple] | None = None,  # name → (accuracies, NFRs[, spread]), fractions
@@ -146,7 +150,7 @@ def accuracy_nfr_picture(
                 axes.axvline(100 * row.accuracy[0], zorder=0, **line)
         labels = _draw_points(axes, points, look)
         label_axes(axes, "accuracy on test, %", "negative flip rate (NFR), %")
-        figure.suptitle(title, fontsize=10.5, x=0.01, ha="left")
+        figure.suptitle(fill(title, _TITLE), fontsize=10.5, x=0.01, ha="left")
         _name(axes, labels)
         pyplot.close(figure)
     return figure
