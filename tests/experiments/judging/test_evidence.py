@@ -273,3 +273,11 @@ def test_a_flip_that_comes_again_belongs_to_the_update():
     found = recurrence(olds, news)
     assert found == pytest.approx({"again": 2 / 4, "new_right": 1 / 4, "old_wrong": 1 / 4})
     assert recurrence(olds[:1], news[:1]) is None and recurrence(olds, olds) is None
+
+
+def test_an_old_model_that_answered_known_classes_alone_is_joined():
+    kept = SimpleNamespace(known=lambda split: ["a"])
+    old = Predictions(["a"], [0], [0])
+    new = Predictions(["b", "a"], [1, 0], [1, 1])
+    old, new = room._joined(kept, old, new)
+    assert list(old.id) == list(new.id) == ["a"] and not new.correct[0]
