@@ -841,7 +841,10 @@ class Evidence(NamedTuple):
 
 
 _ORDER = ("does not hold", "undecided", "holds by paying", "holds")
-_MISSING = "its paired differences are not kept: run `.ci/results.py --evidence` with the data"
+_MISSING = (
+    "its paired differences are not kept: where something flips, run `.ci/results.py --evidence` "
+    "with the data"
+)
 
 
 def judge(
