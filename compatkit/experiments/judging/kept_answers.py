@@ -9,7 +9,7 @@ __all__ = ['RECIPES', 'Truth', 'truth_of', 'KeptRun', 'Shelf', 'Answered', 'Kept
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #02b08ba1
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,17 +45,18 @@ class Truth(NamedTuple):
 
     labels: dict  # split → id → label, or None where a measure has scores only
     update: object = None  # DataUpdate, where the data changed
-    questions: object = None  # Questions, of a language task
+    questions: dict | None = None  # id → Question, of a language task
 
 
 def _of_questions(name: str, data_dir: str | None) -> Truth:
-    """The truth of a language task at mini scale."""
-    from compatkit.experiments.models.language_recipes import task_at
+    """The truth of a language task: of all its questions, since each scale asks others of them."""
     from compatkit.experiments.studies.language_study import labels_by_measure
     from compatkit.language.tasks import load_questions
 
-    task = task_at(load_questions(name, data_dir), "mini")
-    return Truth(labels_by_measure(task), None, task)
+    task = load_questions(name, data_dir)
+    every = (*task.train, *task.selection, *task.test)
+    labels = labels_by_measure(replace(task, selection=every, test=every))
+    return Truth(labels, None, {one.id: one for one in every})
 
 
 class _LabelsOfDocstrings(dict):
@@ -99,6 +100,7 @@ def truth_of(
     task: str,
     table: str,
     data_dir: str | None = None,  # else $COMPATKIT_DATA, else the hub
+    scale: str = "mini",  # of the table, on which the old model's part of the data depends
 ) -> Truth:
     """The labels of a table's examples; errors of `load_task` where the data are not at hand."""
     if notebook in _OF_LANGUAGE:
@@ -114,7 +116,7 @@ def truth_of(
     make = (
         {"5a": more_samples, "5b": more_classes}.get(table) if notebook == "distillation" else None
     )
-    update = make(at_scale(data, "mini")) if make else None
+    update = make(at_scale(data, scale)) if make else None
     return Truth(_of_examples(data), update)
 
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #6838508f
@@ -186,7 +188,7 @@ class KeptRun:
             return kept
         from compatkit.language.models import length_normalized
 
-        return length_normalized(kept, getattr(self.truth.questions, split))
+        return length_normalized(kept, [self.truth.questions[one] for one in kept.id])
 
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #dab73e4d
 class Shelf:
@@ -196,14 +198,15 @@ class Shelf:
         self.tables, self.runs = kept_tables(results), published_runs(results)
         self.data_dir, self._truths, self._kept = data_dir or None, {}, {}
 
-    def truth(self, notebook: str, task: str, table: str) -> Truth:
+    def truth(self, notebook: str, task: str, table: str, scale: str = "mini") -> Truth:
         """The labels of a table's examples, loaded once."""
         own = {"bcwi": ("classes",), "distillation": ("5a", "5b")}.get(notebook, ())
         kind = "muscle" if notebook in _OF_LANGUAGE else ""
         kind = notebook if notebook in ("bcwi", "retire_the_old") else kind
-        key = kind, task, table if table in own else ""
+        scaled = notebook == "distillation" and table in own
+        key = kind, task, table if table in own else "", scale if scaled else ""
         if key not in self._truths:
-            self._truths[key] = truth_of(notebook, task, table, self.data_dir)
+            self._truths[key] = truth_of(notebook, task, table, self.data_dir, scale)
         return self._truths[key]
 
     def run(self, name: str, truth: Truth, by: str = "") -> KeptRun:
@@ -248,7 +251,7 @@ class KeptTable:
     @cached_property
     def truth(self) -> Truth:
         """The labels of its examples."""
-        return self.shelf.truth(self.notebook, self.task, self.kind)
+        return self.shelf.truth(self.notebook, self.task, self.kind, self.scale)
 
     @cached_property
     def rows(self) -> dict:
@@ -574,9 +577,13 @@ def _two_models(kept: KeptTable, row: Row) -> Answered:
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #d56fc39e
 def _zoo_pair(kept: KeptTable, row: Row) -> Answered:
     """A pair of a zoo: the old side's runs, then the new side's."""
+    return Answered(*_halves(kept, row), untreated=False, selection=False)
+
+
+def _halves(kept: KeptTable, row: Row) -> list[Callable]:
+    """[the old side's answers, the new side's] of a row that names the runs of both."""
     half = len(row.records) // 2
-    sides = (kept.of(kept.runs(part)) for part in (row.records[:half], row.records[half:]))
-    return Answered(*sides, untreated=False, selection=False)
+    return [kept.of(kept.runs(part)) for part in (row.records[:half], row.records[half:])]
 
 
 def _sized(kept: KeptTable, row: Row) -> Answered:
@@ -596,24 +603,13 @@ def _sized(kept: KeptTable, row: Row) -> Answered:
     return Answered(olds, news, False, False, f"error of the old side {error:.2%}", exact=size == 1)
 
 
-_BEGINS = {
-    "version 1": "a",
-    "version 2": "b",
-}  # version of MUSCLE's mini scale → upgrade it is old in
-
-
 def _versions(kept: KeptTable, row: Row) -> Answered:
-    """A pair of versions of MUSCLE's figures."""
+    """A pair of versions of MUSCLE's figures: the old side's runs, then the new side's."""
     pair, _, method = row.method.partition(": ")
-    upgrade = _BEGINS[pair.split(" → ")[0]]
-    main = kept.shelf.table(f"muscle-{kept.task}-{kept.scale}-{upgrade}-main")
-    by = kept.by or "choice"
-    olds = [kept.shelf.run(run.id, kept.truth, by) for run in main.olds]
-    names = row.records, main.rows["new model"].records
-    news, plain = ([kept.shelf.run(one, kept.truth, by) for one in group] for group in names)
-    return VersionsAnswered(
-        kept.of(olds), kept.of(news), method not in ("", "new model"), False, plain=kept.of(plain)
-    )
+    treated = method not in ("", "new model")
+    plain = kept.rows[f"{pair}: new model"] if treated else row
+    olds, news = _halves(kept, row)
+    return VersionsAnswered(olds, news, treated, False, plain=_halves(kept, plain)[1])
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from compatkit.experiments.running.store import (
     extend_study,
     packed_size,
     read_records,
+    results_lock,
     studies,
-    study_lock,
 )
 from ...predictions import Predictions
 
@@ -133,15 +133,19 @@ def publish_study(
 
     Runs that came from results/ stay as they are there.
     """
-    where = _results_at(results)
-    with study_lock(where):  # two studies may bring the same run at once, and one of them keeps it
+    where, own = _results_at(results), [one for one in runs if not one.run.recalled]
+    kept = {one.run.id: _as_kept(one) for one in own}
+    if not kept:
+        return
+    # two studies may bring the same run at once, and one of them keeps it
+    with results_lock(where):
         places = {name: run.folder for name, run in _index(where).items()}
-        own: dict[Path, list[ToPublish]] = {}
-        for one in (one for one in runs if not one.run.recalled):
-            own.setdefault(places.get(one.run.id, where / study), []).append(one)
-        for folder, group in own.items():
-            kept = [kept for one in group for kept in _as_kept(one)]
-            extend_study(folder, [_without_paths(one.run.record) for one in group], kept)
+        groups: dict[Path, list[ToPublish]] = {}
+        for one in own:
+            groups.setdefault(places.get(one.run.id, where / study), []).append(one)
+        for folder, group in groups.items():
+            records = [_without_paths(one.run.record) for one in group]
+            extend_study(folder, records, [each for one in group for each in kept[one.run.id]])
 
 
 def publish(

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['RECORDS', 'PREDICTIONS', 'LOGITS', 'study_name', 'content_hash', 'Kept', 'read_predictions', 'kept_places', 'studies',
-           'read_records', 'checked_predictions', 'study_lock', 'extend_study', 'drop_runs', 'packed_size']
+           'read_records', 'checked_predictions', 'results_lock', 'study_lock', 'extend_study', 'drop_runs',
+           'packed_size']
 
 # %% ../../../nbs/experiments/running/store.ipynb #sto00003
 import hashlib
@@ -293,14 +294,28 @@ def checked_predictions(
 
 # %% ../../../nbs/experiments/running/store.ipynb #sto00020
 @contextmanager
-def study_lock(folder: Path) -> Iterator[None]:
-    """Held while a study, or the folder of all of them, is written. Its file stays: were it taken
-    away, one process could wait for the old file while the next makes a new one.
+def results_lock(
+    results: Path,  # results/; made where it is not there
+) -> Iterator[None]:
+    """Held while any study is written; whoever holds it may take it again.
+
+    Its file stays: were it taken away, one process could hold the old file while the next makes a
+    new one.
     """
     from filelock import FileLock
 
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".lock"):
+    results.mkdir(parents=True, exist_ok=True)
+    with FileLock(results / ".lock", is_singleton=True):
+        yield
+
+
+@contextmanager
+def study_lock(
+    folder: Path,  # of the study; made where it is not there
+) -> Iterator[None]:
+    """The lock of all results, for the writing of one study."""
+    with results_lock(folder.parent):
+        folder.mkdir(exist_ok=True)
         yield
 
 

@@ -933,11 +933,12 @@ def figure_row(
     setting: str = "",
     untreated: Sequence[MeasuredRun] | None = None,  # what the runs are compared with
 ) -> Row:
-    """A row of a table of several upgrades."""
+    """A row of a table of several upgrades; its records are the old side's, then the new side's."""
+    ids = tuple(run.id for run in (*upgrade.olds, *runs))
     if isinstance(upgrade, ScoredUpgrade):
-        return upgrade.scored_row(method, runs, setting, untreated)
+        row = upgrade.scored_row(method, runs, setting, untreated)
+        return replace(row, records=ids)
     plain = None if untreated is None else answers(untreated)
-    ids = [run.id for run in runs]
     return measure(method, answers(upgrade.olds), answers(runs), plain, setting, records=ids)
 
 

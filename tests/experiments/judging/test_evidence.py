@@ -48,7 +48,7 @@ NAMES = ["decisions-pydoc-mini-a-main", "gated_fusion-pydoc-mini-a-main"]
 @pytest.fixture(scope="module")
 def shelf():
     made = Shelf(ROOT / "results")
-    made._truths["", "pydoc", ""] = truth_of("gated_fusion", "pydoc", "main")
+    made._truths["", "pydoc", "", ""] = truth_of("gated_fusion", "pydoc", "main")
     return made
 
 

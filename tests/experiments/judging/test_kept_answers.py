@@ -26,7 +26,7 @@ NAME = "muscle-arithmetic-mini-a-main"
 @pytest.fixture(scope="module")
 def shelf():
     made = Shelf(ROOT / "results")
-    made._truths["muscle", "arithmetic", ""] = truth_of("muscle", "arithmetic", "main")
+    made._truths["muscle", "arithmetic", "", ""] = truth_of("muscle", "arithmetic", "main")
     return made
 
 

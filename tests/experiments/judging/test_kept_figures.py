@@ -105,7 +105,7 @@ def test_epochs_are_found_by_treatment_epoch_and_seed(asked):
 @pytest.fixture(scope="module")
 def shelf():
     made = Shelf(ROOT / "results")
-    made._truths["", "pydoc", ""] = truth_of("gated_fusion", "pydoc", "main")
+    made._truths["", "pydoc", "", ""] = truth_of("gated_fusion", "pydoc", "main")
     return made
 
 

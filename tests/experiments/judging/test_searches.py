@@ -32,7 +32,7 @@ NAME = "gated_fusion-pydoc-mini-a-main"
 def shelf_of(study, truth):
     """Its shelf, with the labels."""
     shelf = Shelf(study.parent)
-    shelf._truths["", "pydoc", ""] = truth
+    shelf._truths["", "pydoc", "", ""] = truth
     return shelf
 
 
@@ -158,7 +158,7 @@ def test_an_encoder_is_chosen_by_its_own_index_and_its_flips_in_the_old_one():
     olds, news = encoders["old model"], encoders["new model"]
     told = runs[olds[0], olds[0]].predictions("selection")
     labels = dict(zip(told.id, told.prediction))
-    shelf._truths["", "massive", ""] = Truth({"selection": labels, "test": labels})
+    shelf._truths["", "massive", "", ""] = Truth({"selection": labels, "test": labels})
 
     def right(queries, index):
         found = runs[queries, index].predictions("selection").select(list(labels))
@@ -205,6 +205,35 @@ def test_a_dial_that_says_otherwise_is_caught(tmp_path):
     (folder / "records.jsonl").write_text(text)
     found = choices_verdict(Shelf(tmp_path).table("reranking-arithmetic-mini-main"))
     assert found.word == "differs"
+
+
+def of_written_texts(weight):
+    """A table of re-ranked texts with scores alone, at two weights of the new model."""
+    ids, chosen = ["a", "b"], (0.5 if weight == "0.5" else 0.4)
+    old = Predictions(ids, score=[0.5, 0.5])
+    made = {0.5: Predictions(ids, score=[0.9, 0.4]), 0.4: Predictions(ids, score=[0.6, 0.6])}
+    configuration = {"kind": "reranked", "parents": ["p"], "number": 4, "measure": "rouge1"}
+    points = [[0.65, 0.5], [0.6, 0.0]]
+    dial = configuration | {"kind": "dial", "weights": [0.5, 0.4]}
+    runs = {
+        "r": SimpleNamespace(id="r", configuration=configuration),
+        "d": SimpleNamespace(configuration=dial, results={"selection": points}),
+    }
+    setting = f"weight of new {weight}; 4 candidates"
+    row = SimpleNamespace(method="re-ranked, 4 candidates", setting=setting, records=("r",))
+    return SimpleNamespace(
+        name="it", notebook="reranking", kind="main", known=None,
+        table=SimpleNamespace(rows=(row,), notes=()),
+        shelf=SimpleNamespace(runs=runs), olds=[old], news=[Predictions(ids, score=[0.6, 0.5])],
+        of=lambda sides: lambda split: sides,
+        runs=lambda names: [made[chosen] for _ in names],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("weight, word", [("0.4", "same"), ("0.5", "differs")])
+def test_weights_of_texts_with_scores_are_chosen_again(weight, word):
+    """By mean score and by how often it falls: .5 has the higher mean and loses half."""
+    assert choices_verdict(of_written_texts(weight)).word == word
 
 
 DECIDED = {"kind": "decided", "method": "rule with the head", "parents": ["p"], "value": 2.0}

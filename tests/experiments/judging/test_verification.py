@@ -34,7 +34,7 @@ NAME = "gated_fusion-pydoc-mini-a-main"
 
 def verdict(study, truth, name=NAME):
     shelf = Shelf(study.parent)
-    shelf._truths["", "pydoc", ""] = truth
+    shelf._truths["", "pydoc", "", ""] = truth
     return verify_table(shelf.table(name))
 
 
@@ -142,7 +142,7 @@ def test_a_weight_that_todays_rule_does_not_take_is_chosen_again(study, truth):
     before = row(json.loads((study / "tables.json").read_text())[NAME], "old-new logits")
     tamper(study, lambda table: row(table, "old-new logits").update(setting="weight of new 0.9"))
     shelf = Shelf(study.parent)
-    shelf._truths["", "pydoc", ""] = truth
+    shelf._truths["", "pydoc", "", ""] = truth
     assert NAME in renew_tables(shelf, study.parent)
     after = row(json.loads((study / "tables.json").read_text())[NAME], "old-new logits")
     assert after["setting"] == before["setting"]
@@ -296,7 +296,7 @@ def test_tables_follow_a_changed_rule_without_training(study, truth):
     tamper(study, weight)
     tamper(study, interval_digit)
     shelf = Shelf(study.parent)
-    shelf._truths["", "pydoc", ""] = truth
+    shelf._truths["", "pydoc", "", ""] = truth
     shelf.tables = {NAME: shelf.tables[NAME], "gated_fusion-pydoc-mini-a-lost": lost(shelf)}
     renewed, refused = renew_tables(shelf, study.parent)
     assert renewed == NAME and "lost not renewed: the run nowhere is named" in refused

@@ -157,6 +157,15 @@ def test_results_are_kept_from_a_clean_tree_alone(monkeypatch):
     assert begin(parameters(scale="mini")).scale == "mini"
 
 
+def test_a_folder_of_ones_own_takes_any_runs(monkeypatch, tmp_path):
+    monkeypatch.setattr(recipes, "uncommitted", lambda: ["nbs/bcwi.ipynb"])
+    monkeypatch.setenv("COMPATKIT_RESULTS", str(tmp_path))
+    assert begin(parameters(keep_results=True, scale="smoke")).scale == "smoke"
+    monkeypatch.setenv("COMPATKIT_RESULTS", str(recipes.project_root() / "results"))
+    with pytest.raises(ValueError, match="which COMPATKIT_RESULTS names"):
+        begin(parameters(keep_results=True, scale="smoke"))
+
+
 def test_an_embedded_task_has_no_paper_scale():
     with pytest.raises(ValueError, match="valid are auto, smoke, mini"):
         begin(parameters(scale="paper"))

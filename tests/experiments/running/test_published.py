@@ -1,6 +1,7 @@
 """The room `published`: what leaves the machine, and how it is found again."""
 
 import shutil
+from multiprocessing import get_context
 
 import pytest
 from pyarrow import parquet
@@ -115,6 +116,23 @@ def test_a_study_is_extended_and_a_run_stands_in_one_only(tmp_path):
     shutil.copytree(results / "study", results / "another")
     with pytest.raises(ValueError, match="is in two studies, another and study"):
         published.published_runs(results)
+
+
+def test_two_studies_that_bring_the_same_runs_at_once_keep_them_once(tmp_path):
+    made = [published_run(tmp_path, configuration={"kind": "shared", "at": at}) for at in range(4)]
+    groups = [[published.ToPublish(run) for run in made[first:]] for first in range(4)]
+    results = tmp_path / "results"
+    context = get_context("spawn")
+    work = [
+        context.Process(target=published.publish_study, args=(f"study-{at}", group, results))
+        for at, group in enumerate(groups)
+    ]
+    for one in work:
+        one.start()
+    for one in work:
+        one.join()
+    assert [one.exitcode for one in work] == [0, 0, 0, 0]
+    assert set(published.published_runs(results)) == {run.id for run in made}
 
 
 def test_logits_and_scores_are_published_where_asked(tmp_path):
