@@ -67,6 +67,32 @@ def test_a_name_leads_to_its_recipe(method, notebook, recipe):
     assert recipe_of(method, notebook) is getattr(kept_answers, recipe)
 
 
+def test_a_pair_of_versions_names_the_runs_of_both_sides():
+    """At every scale, whatever its versions are called; treated rows stand beside their new one."""
+    plain = Row("old LM → new LM: new model", seeds=2, records=("o1", "o2", "n1", "n2"))
+    treated = replace(plain, method="old LM → new LM: adapter", records=("o1", "o2", "c1", "c2"))
+    kept = SimpleNamespace(
+        rows={plain.method: plain}, runs=tuple, of=lambda group: lambda split: group
+    )
+    found = kept_answers._versions(kept, treated)
+    sides = [side("test") for side in (found.olds, found.answers, found.plain)]
+    assert sides == [("o1", "o2"), ("c1", "c2"), ("n1", "n2")] and found.untreated
+    assert not kept_answers._versions(kept, plain).untreated
+
+
+def test_questions_of_every_scale_have_their_labels():
+    """A scale asks a part of the questions; `mini`'s part is not that of another."""
+    from compatkit.experiments.models.language_recipes import task_at
+    from compatkit.language.tasks import load_questions
+
+    known = truth_of("muscle", "arithmetic", "main")
+    for scale in ("smoke", "mini"):
+        task = task_at(load_questions("arithmetic"), scale)
+        for split in ("selection", "test"):
+            asked = {one.id for one in getattr(task, split)}
+            assert asked <= known.labels[f"{split}-choice"].keys() & known.questions.keys()
+
+
 def test_voters_are_one_ensemble_beside_each_old_model():
     label = np.zeros(2, int)
     answers = [

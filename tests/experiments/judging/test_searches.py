@@ -220,7 +220,9 @@ def of_written_texts(weight):
         "d": SimpleNamespace(configuration=dial, results={"selection": points}),
     }
     setting = f"weight of new {weight}; 4 candidates"
-    row = SimpleNamespace(method="re-ranked, 4 candidates", setting=setting, records=("r",))
+    row = SimpleNamespace(
+        method="re-ranked, 4 candidates", setting=setting, seeds=1, records=("r",)
+    )
     return SimpleNamespace(
         name="it", notebook="reranking", kind="main", known=None,
         table=SimpleNamespace(rows=(row,), notes=()),
