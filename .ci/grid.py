@@ -5,8 +5,10 @@ papermill.
 `.ci/grid.py` runs all of them, `.ci/grid.py bcwi muscle` those of some notebooks. As many at a time
 as there are cores, one thread each. Those marked quick run in CI too (notebooks.py). A task that is
 named comes, like the papers' models, from a made-up cache of the hub (tests/make_hub_cache.py),
-offline. An executed notebook is thrown away; the last lines say what ran. New method notebook: add
-its lines to GRID.
+offline. Each keeps its results, in a folder that is thrown away with the executed notebooks; at the
+end evidence, pages and pictures are made of them and every number is computed again, so that a run
+of hours on a GPU does not end in an error when it is to be kept. The last lines say what ran. New
+method notebook: add its lines to GRID.
 """
 
 import os
@@ -14,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +31,7 @@ RETIRE = ("main", "together", "cache", "churn")
 MUSCLE = ("main", "3", "4", "5", "6", "figure4", "figure5", "dial")
 STEPS = {"scale": "paper", "max_steps": 2}
 TWO_STEPS = STEPS | {"seeds": 1, "settings": 1}
+KEEPS_NOTHING = ("landscape", "own_case")
 FEW = {"scale": "smoke", "seeds": 1}
 PAIR = FEW | {"seeds": 2}  # enough to show a spread
 GRID = [
@@ -129,6 +133,12 @@ def offline(folder):
     return {"HF_HOME": str(hub), "HF_HUB_OFFLINE": "1", "COMPATKIT_DATA": str(hub / "folders")}
 
 
+def results_of(entry, folder):
+    """Where an entry keeps its results: what was trained on other examples never meets."""
+    _, notebook, parameters = entry
+    return Path(folder) / "kept" / ("steps" if "max_steps" in parameters else "smoke")
+
+
 def command_of(entry, folder):
     """What papermill is told for an entry: (arguments, environment)."""
     _, notebook, parameters = entry
@@ -140,9 +150,12 @@ def command_of(entry, folder):
         for name, value in os.environ.items()
         if name not in ("COMPATKIT_DATA", "IN_TEST")
     }
+    if notebook not in KEEPS_NOTHING:
+        options += ["-p", "keep_results", "True"]
     arguments = [f"nbs/{notebook}.ipynb", str(target), *engine, *options]
     hub = offline(folder) if "task" in parameters else {}
-    return arguments, kept | hub | {"OMP_NUM_THREADS": "1"}
+    own = {"OMP_NUM_THREADS": "1", "COMPATKIT_RESULTS": str(results_of(entry, folder))}
+    return arguments, kept | hub | own
 
 
 def line_of(entry, passed, begun):
@@ -164,6 +177,35 @@ def made(entry, folder):
     return passed, line_of(entry, passed, begun) + words
 
 
+def proved(results):
+    """Evidence, pictures and pages of what was kept, then every number again: (passed, lines)."""
+    begun, lines, numbers = time.monotonic(), [], 0
+    try:
+        for one in computed_again(results):
+            numbers += one.numbers
+            if one.word in ("differs", "not checked"):
+                lines.append(f"  {one.name}: {one.word}, {one.detail}")
+        passed = numbers > 0 and not any(": differs, " in line for line in lines)
+    except Exception:
+        passed, lines = False, [*lines, traceback.format_exc()]
+    outcome = "ok    " if passed else "FAILED"
+    told = f"{outcome} {time.monotonic() - begun:4.0f} s  {results.name}: {numbers:,} kept numbers"
+    return passed, "\n".join([told, *lines])
+
+
+def computed_again(results):
+    """The verdicts on all that is kept in a folder, once everything is written from it."""
+    from compatkit.experiments.judging import evidence, kept_figures, result_pages
+    from compatkit.experiments.judging.kept_answers import Shelf
+    from compatkit.experiments.judging.verification import verify
+
+    evidence.write_evidence(results)
+    list(kept_figures.renew_pictures(Shelf(results), results))
+    list(result_pages.write_equal_accuracy_pictures(results))
+    result_pages.write_pages(results)
+    return verify(results=results)
+
+
 def main():
     names = sys.argv[1:]
     if set(names) - {notebook for _, notebook, _ in GRID}:
@@ -178,6 +220,9 @@ def main():
         kernels.load_data()
         tables = [partial(made, entry, folder) for entry in entries]
         results = kernels.run_all(tables, partial(print, flush=True))
+        for kept in sorted(Path(folder).glob("kept/*")):
+            results.append(proved(kept))
+            print(results[-1][1], flush=True)
     failed = [line for passed, line in results if not passed]
     print(f"grid: {len(results) - len(failed)} of {len(results)} notebooks ran", *failed, sep="\n")
     sys.exit(bool(failed))

@@ -841,7 +841,10 @@ class Evidence(NamedTuple):
 
 
 _ORDER = ("does not hold", "undecided", "holds by paying", "holds")
-_MISSING = "its paired differences are not kept: run `.ci/results.py --evidence` with the data"
+_MISSING = (
+    "its paired differences are not kept: where something flips, run `.ci/results.py --evidence` "
+    "with the data"
+)
 
 
 def judge(
@@ -948,12 +951,17 @@ def _told(pair: Compared) -> str:
     return f"{what}{pair.method} − {times}{pair.other}"
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #d2527511
+def _kept_with_differences(results: str | Path | None) -> tuple[dict, dict]:
+    """The kept tables by name, and the paired differences of each."""
+    kept, evidence = kept_tables(results), kept_evidence(results)
+    return kept, {name: differences_of(evidence, name, table) for name, table in kept.items()}
+
+
 def judged(
     results: str | Path | None = None,  # results/ unless told
 ) -> list[tuple[Claim, list[Evidence]]]:
     """(Claim, its Evidence by place) of the kept tables, in the order of CLAIMS."""
-    kept, evidence = kept_tables(results), kept_evidence(results)
-    differences = {name: differences_of(evidence, name, table) for name, table in kept.items()}
+    kept, differences = _kept_with_differences(results)
     found = []
     for claim in CLAIMS:
         given = []
@@ -982,8 +990,7 @@ def unfit_trials(
     results: str | Path | None = None,  # results/ unless told
 ) -> dict[str, str]:
     """Kept table of MUSCLE's adapters → why its trial is not fair, where it is not."""
-    kept, evidence = kept_tables(results), kept_evidence(results)
-    differences = {name: differences_of(evidence, name, table) for name, table in kept.items()}
+    kept, differences = _kept_with_differences(results)
     claim = _OF_ADAPTERS[0]
     claims = {name: replace(claim, control="own") for name in kept if bears_on(claim, name)}
     found = {name: _unfit(one, name, kept, differences) for name, one in claims.items()}

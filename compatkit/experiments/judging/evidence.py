@@ -10,6 +10,7 @@ __all__ = ['Pairs', 'Seen', 'ratio', 'placements', 'difference_of', 'asked_of', 
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -290,7 +291,10 @@ def table_evidence(kept: KeptTable) -> dict:
     """The digests of a table and the differences that claims ask of it."""
     asked = [] if kept.table.unjudged else asked_of(kept.name, kept)
     seen = Seen(kept)
-    found = [[*one, *difference_of(seen, one)] for one in asked]
+    found = []
+    for one in asked:
+        with suppress(ZeroDivisionError):  # nothing flips: no ratio to it, and nothing to judge
+            found.append([*one, *difference_of(seen, one)])
     digests = {"digest": digest_of(kept.table), "content": content_of(kept.table)}
     return digests | {"differences": found}
 

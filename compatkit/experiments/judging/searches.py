@@ -22,8 +22,8 @@ from ..models.treatments import METHODS
 from ..models.upgrades import GRID_SEEDS
 from ..reporting.result_tables import Row
 from ..running.runs import flat
-from ...metrics import FlipCounts, lowest_nfr
-from ...predictions import Predictions
+from ...metrics import FlipCounts, lowest_nfr, smooth_flips
+from ...predictions import Predictions, align
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0008
 def searched_fields(name: str) -> tuple[str, ...]:
@@ -119,14 +119,22 @@ def _on_selection(kept: KeptTable, runs: Sequence[KeptRun]) -> list[Predictions]
 
 
 def _accuracy(answers: Sequence[Predictions]) -> float:
-    """The mean accuracy."""
-    return float(np.mean([one.correct.mean() for one in answers]))
+    """The mean accuracy, or the mean score of written texts."""
+    rights = [one.score if one.label is None else one.correct for one in answers]
+    return float(np.mean([right.mean() for right in rights]))
+
+
+def _flips(old: Predictions, new: Predictions) -> float:
+    """NFR, or NFR_D of written texts."""
+    if old.label is None:
+        return smooth_flips(*(one.score for one in align(old, new))).nfr
+    return FlipCounts.between(old, new).nfr
 
 
 def _tried(kept: KeptTable, setting: object, olds: Sequence, news: Sequence) -> Tried:
     """A setting's means over runs, one a seed."""
     sides = [_on_selection(kept, runs) for runs in (olds, news)]
-    flips = [FlipCounts.between(*pair).nfr for pair in zip(*sides, strict=True)]
+    flips = [_flips(*pair) for pair in zip(*sides, strict=True)]
     return Tried(setting, _accuracy(sides[1]), float(np.mean(flips)))
 
 

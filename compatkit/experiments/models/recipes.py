@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 # %% ../../../nbs/experiments/models/recipes.ipynb #70559868
 from ..running.parameters import choose_scale
-from ..running.runs import uncommitted
+from ..running.runs import project_root, results_folder, uncommitted
 from ...support.messages import few
 from ...training.loop import resolve_precision
 from ...training.models import RESNETS, find_encoder, model_folder, weights_fingerprint
@@ -498,12 +498,16 @@ def check_may_be_kept(
     wiring: bool,  # whether the runs are of a few steps or at smoke scale
 ) -> None:
     """ValueError if runs show that things work, not how well, or if their records could not name
-    the code that makes them.
+    the code that makes them; a folder of one's own, $COMPATKIT_RESULTS, takes any runs.
+    FileNotFoundError where no results could be kept at all.
     """
+    root = project_root()
+    if root is None or results_folder() != root / "results":
+        return
     if wiring:
         raise ValueError(
             "keep_results: runs at smoke scale or of a few steps show that things work, not how "
-            "well; they are not kept"
+            "well; they are kept in no folder but one of your own, which COMPATKIT_RESULTS names"
         )
     if changed := uncommitted():
         raise ValueError(

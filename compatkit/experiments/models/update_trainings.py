@@ -151,14 +151,14 @@ def update_once(
     return run_once(configuration, compute if keep_weights else partial(_alone, compute), home)
 
 # %% ../../../nbs/experiments/models/update_trainings.ipynb #90053a72
-DRAWS = ("first", "by_class")  # which examples the Fisher sees
+DRAWS = ("by_class", "first")  # which examples the Fisher sees
 
 
 def fisher_batches(
     recipe: Recipe,
     update: DataUpdate,
     tokenizer: "PreTrainedTokenizerBase",
-    draw: str = "first",  # one of DRAWS
+    draw: str = "by_class",  # one of DRAWS
     most: int = 512,  # examples
     size: int = 32,  # examples of a batch
 ) -> Iterator[dict]:
@@ -181,7 +181,7 @@ def old_fisher(
     update: DataUpdate,
     recipe: Recipe,  # of the old model
     old: torch.nn.Module,
-    draw: str = "first",  # one of DRAWS
+    draw: str = "by_class",  # one of DRAWS
 ) -> dict:
     """The old model's Fisher diagonal on its own training data, on whatever device it lies."""
     tokenizer = build(recipe, update.old, 0)[1]

@@ -37,6 +37,7 @@ from compatkit.experiments.running.store import (
     packed_size,
     read_records,
     studies,
+    study_lock,
 )
 from ...predictions import Predictions
 
@@ -133,13 +134,14 @@ def publish_study(
     Runs that came from results/ stay as they are there.
     """
     where = _results_at(results)
-    places = {name: run.folder for name, run in _index(where).items()}
-    own: dict[Path, list[ToPublish]] = {}
-    for one in (one for one in runs if not one.run.recalled):
-        own.setdefault(places.get(one.run.id, where / study), []).append(one)
-    for folder, group in own.items():
-        kept = [kept for one in group for kept in _as_kept(one)]
-        extend_study(folder, [_without_paths(one.run.record) for one in group], kept)
+    with study_lock(where):  # two studies may bring the same run at once, and one of them keeps it
+        places = {name: run.folder for name, run in _index(where).items()}
+        own: dict[Path, list[ToPublish]] = {}
+        for one in (one for one in runs if not one.run.recalled):
+            own.setdefault(places.get(one.run.id, where / study), []).append(one)
+        for folder, group in own.items():
+            kept = [kept for one in group for kept in _as_kept(one)]
+            extend_study(folder, [_without_paths(one.run.record) for one in group], kept)
 
 
 def publish(

@@ -294,14 +294,14 @@ def checked_predictions(
 # %% ../../../nbs/experiments/running/store.ipynb #sto00020
 @contextmanager
 def study_lock(folder: Path) -> Iterator[None]:
-    """Held while a study is written."""
+    """Held while a study, or the folder of all of them, is written. Its file stays: were it taken
+    away, one process could wait for the old file while the next makes a new one.
+    """
     from filelock import FileLock
 
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / ".lock"
-    with FileLock(path):
+    with FileLock(folder / ".lock"):
         yield
-    path.unlink(missing_ok=True)
 
 
 def _kept_in(folder: Path, records: dict[str, dict]) -> list[Kept]:

@@ -270,18 +270,11 @@ class UpdateStudy:
         old = old_model(self.update, self.old_recipe, self.olds[seed])
         if name == "EWC":
             if seed not in self._fishers:  # that of one seed is kept: it is as large as a model
-                given = self.update, self.old_recipe, on_gpu(old), self.fisher_draw
+                given = self.update, self.old_recipe, on_gpu(old)
                 self._fishers = {seed: old_fisher(*given)}
             return ElasticWeightConsolidation(old, self._fishers[seed], strength, classes)
         kind = {"prior weight decay": PriorWeightDecay, "Mixout": Mixout}[name]
         return kind(old, strength, old_classes=classes)
-
-    @property
-    def fisher_draw(self) -> str:
-        """Which examples a Fisher sees where nobody says: drawn by class at paper scale, else the
-        first, as in the kept tables.
-        """
-        return "by_class" if self.study.scale == "paper" else "first"
 
     def forget_fishers(self) -> None:
         """Free the memory of the Fisher that is kept."""

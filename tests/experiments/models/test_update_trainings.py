@@ -102,5 +102,5 @@ def test_the_fishers_examples_are_the_first_or_one_of_each_class():
     }
     assert [len(each) for each in labels.values()] == [6, 6]
     assert len(set(labels["first"].tolist())) == 1 and set(labels["by_class"].tolist()) == {0, 1, 2}
-    with pytest.raises(ValueError, match="draw 'random' is not one of first, by_class"):
+    with pytest.raises(ValueError, match="draw 'random' is not one of by_class, first"):
         fisher_batches(tiny.RECIPE, update, tokenizer, "random")
