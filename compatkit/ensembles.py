@@ -158,7 +158,7 @@ def most_central(
     distances = [
         np.square(place(m.logits.astype(np.float64)) - mean).sum(axis=1).mean() for m in members
     ]
-    return int(np.argmin(distances))
+    return int(np.argmin(np.round(distances, 9)))  # two members are equally far from their mean
 
 # %% ../nbs/ensembles.ipynb #d8946c9c
 UNCERTAINTIES = ("entropy", "disagreement")

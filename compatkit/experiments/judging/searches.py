@@ -19,7 +19,7 @@ import numpy as np
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0006
 from .kept_answers import KeptRun, KeptTable, Shelf, bare, strengths_of
 from ..models.treatments import METHODS
-from ..models.upgrades import GRID_SEEDS
+from ..models.upgrades import GRID_SEEDS, some
 from ..reporting.result_tables import Row
 from ..running.runs import flat
 from ...metrics import FlipCounts, lowest_nfr, smooth_flips
@@ -144,6 +144,8 @@ def grid_of(kept: KeptTable, name: str, fields: Sequence[str]) -> list[tuple]:
 
     notebook = "gated_fusion" if kept.notebook == "decisions" else kept.notebook
     made = METHODS[name].grid(kept.scale, kept.task in EMBEDDED, notebook)
+    if part := re.search(r"-(\d+)_settings", kept.name):
+        made = some(made, int(part[1]))
     held = [asdict(one) if is_dataclass(one) else one.configuration() for one in made]
     return [tuple(one.get(field) for field in fields) for one in held]
 
@@ -159,6 +161,8 @@ def _trained(kept: KeptTable, row: Row) -> Rechosen | None:
     own = row.records[: row.seeds]
     each = [tried_like(kept.shelf, run, fields) for run in own[:GRID_SEEDS]]
     grid = grid_of(kept, row.method, fields)
+    if any("fit" in one for one in grid):  # each seed has a temperature of its own
+        return Rechosen(row.method, "not checked", 0, "a fitted temperature is not chosen again")
     if lacking := [one for one in grid if not all(one in got for got in each)]:
         words = f"{_worded(fields, lacking[0])} has no kept runs on {len(each)} seed(s)"
         return Rechosen(row.method, "differs", 0, words)

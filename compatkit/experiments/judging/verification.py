@@ -60,6 +60,7 @@ from compatkit.experiments.reporting.result_tables import (
 )
 from ..running.runs import project_root, results_folder
 from ..running.store import checked_predictions, kept_places, read_records
+from ...decisions import needed_examples
 from ...metrics import fix_rate, new_fault_rate, over_seeds
 from ...predictions import Predictions
 
@@ -170,6 +171,8 @@ def _configured(kept: KeptTable, row: Row) -> str:
 def _words_of(first: dict, held: Sequence[dict]) -> str:
     """The words of a training's setting."""
     treatment = first.get("treatment") or {}
+    if treatment.get("name") == "WithOldModel":  # which asks the old model about changed images
+        treatment = treatment["treatment"]
     if first["kind"] == "compatibility_adapter":
         setting = first["setting"]
         return f"mask {setting['mask']}, c {setting['cross_entropy']:g}"
@@ -281,17 +284,19 @@ def _rates(kept: KeptTable) -> tuple[str, str]:
 # %% ../../../nbs/experiments/judging/verification.ipynb #a8fade49
 EXACT, ROUNDING = 1e-9, 0.0006  # of a share
 
-_MAIN = ("old model", "new model", "dynamic distillation", "vote of 5", "old-new probabilities")
+_MAIN = ("old model", "new model", "dynamic distillation", "vote of N", "old-new probabilities")
 _MAIN += ("old-new logits", "gated fusion", "constant gate")
 _CACHES = tuple(f"cache of {percent} %" for percent in (25, 50, 75, 100))
 _CACHES += tuple(f"cache of {percent} %, head" for percent in (25, 50, 75))
 _MASKS = ("C wrong", "o right", "KL to o everywhere", "CE + C wrong", "CE + token likelihood")
 _PCT = ("old model", "new model", "naive re-weighting", "FD-KL", "FD-LM")
 _UPDATE = ("old model", "target model", "new model", "BCWI")
-_FULL = (*_PCT, "ordinary distillation", "dynamic distillation", "ensemble of 4", "ELODI")
-EXPECTED = {  # notebook:table → the rows that it has, in order
+_FULL = (*_PCT, "ordinary distillation", "dynamic distillation", "ensemble of N", "ELODI")
+_VOTES = ("old model", "new model", "vote of N", "vote of N", "gated fusion")
+EXPECTED = {  # notebook:table, with the scale where it matters → the rows that it has, in order
     **dict.fromkeys(("gated_fusion:1", "gated_fusion:2", "gated_fusion:main"), _MAIN),
-    "gated_fusion:3": ("old model", "new model", "vote of 5", "vote of 10", "gated fusion"),
+    "gated_fusion:3": _VOTES,
+    "gated_fusion:3 paper": (*_VOTES[:3], *_VOTES[2:]),
     "gated_fusion:4": ("old model", "new model", "gated fusion", "gated fusion, old dropped"),
     "gated_fusion:5": ("old model", "new model", "gated fusion, old dropped", *_CACHES)
     + ("gated fusion",),
@@ -300,11 +305,11 @@ EXPECTED = {  # notebook:table → the rows that it has, in order
     "distillation:4": _FULL,
     **dict.fromkeys(
         ("distillation:2a", "distillation:2b", "distillation:5a", "distillation:5b"),
-        (*_PCT, "ensemble of 4"),
+        (*_PCT, "ensemble of N"),
     ),
     "distillation:figure5": ("old model", "new model", "FD-LM"),
-    "distillation:mrpc": ("old model", "new model", "focal, the talk's", "dynamic distillation")
-    + ("FD-LM",),
+    "distillation:mrpc": ("old model", "new model", "focal, the talk's", "FD-LM")
+    + ("dynamic distillation",),
     "distillation:augmentation": ("old model", "new model", "FD-KL", "FD-LM")
     + ("FD-KL, old logits recomputed", "FD-LM, old logits recomputed"),
     "ensembles:figure4": ("old model", "new model", "FD-LM", "average of N further old models"),
@@ -324,8 +329,14 @@ EXPECTED = {  # notebook:table → the rows that it has, in order
 
 
 def expected_rows(kept: KeptTable) -> tuple[str, ...] | None:
-    """The methods that a table of this kind has; None for a kind without a list of its own."""
-    return EXPECTED.get(f"{kept.notebook}:{kept.kind}")
+    """The methods that a table of this kind has, numbers of members as N; None for a kind without
+    a list of its own. A rate is certified only where selection has enough examples for it.
+    """
+    kind = f"{kept.notebook}:{kept.kind}"
+    wanted = EXPECTED.get(f"{kind} {kept.scale}", EXPECTED.get(kind))
+    if kind == "decisions:main" and _sizes(kept)["selection"] < needed_examples(0.02):
+        return tuple(name for name in wanted if not name.startswith("rule, NFR at most"))
+    return wanted
 
 
 class Verdict(NamedTuple):
@@ -469,7 +480,7 @@ def _verdict(name: str, found: Sequence[Finding]) -> Verdict:
 def _rows_there(kept: KeptTable) -> list[Finding]:
     """Whether the table has the rows of its kind."""
     have = tuple(
-        re.sub(r"^average of \d+ further", "average of N further", row.method)
+        re.sub(r"^(average|vote|ensemble) of \d+", r"\1 of N", row.method)
         for row in kept.table.rows
     )
     wanted = expected_rows(kept)
