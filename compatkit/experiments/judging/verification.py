@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 # %% ../../../nbs/experiments/judging/verification.ipynb #f768261c
+from ...decisions import needed_examples
 from .claims import claims_html, kept_evidence
 from compatkit.experiments.judging.equal_accuracy import (
     noise_markdown,
@@ -60,7 +61,6 @@ from compatkit.experiments.reporting.result_tables import (
 )
 from ..running.runs import project_root, results_folder
 from ..running.store import checked_predictions, kept_places, read_records
-from ...decisions import needed_examples
 from ...metrics import fix_rate, new_fault_rate, over_seeds
 from ...predictions import Predictions
 
