@@ -146,6 +146,9 @@ def test_most_central_is_the_one_of_the_pairwise_distances(seed):
 def test_most_central_needs_logits_and_takes_the_first_of_equals():
     member = models(1)[0]
     assert most_central([member, member]) == 0
+    for seed in range(20):  # two are equally far from their mean, whatever rounding says
+        pair = models(2, seed=seed)
+        assert most_central(pair) == most_central(pair[::-1]) == 0
     with pytest.raises(ValueError, match="needs `logits`"):
         most_central([Predictions(["a"], [1], [1])])
 

@@ -13,6 +13,7 @@ from compatkit.experiments.judging.searches import (
     NONE,
     Tried,
     choices_again,
+    grid_of,
     judged,
     marked_again,
     preferred,
@@ -205,6 +206,16 @@ def test_a_dial_that_says_otherwise_is_caught(tmp_path):
     (folder / "records.jsonl").write_text(text)
     found = choices_verdict(Shelf(tmp_path).table("reranking-arithmetic-mini-main"))
     assert found.word == "differs"
+
+
+def test_a_part_of_a_grid_is_chosen_from():
+    kept = SimpleNamespace(notebook="distillation", scale="mini", task="fashion_mnist")
+    fields = searched_fields("FD-LM")
+    whole, part = (
+        grid_of(SimpleNamespace(name=f"distillation-it-mini-{end}", **vars(kept)), "FD-LM", fields)
+        for end in ("main", "main-2_settings")
+    )
+    assert len(part) == 2 < len(whole) and set(part) < set(whole)
 
 
 def of_written_texts(weight):

@@ -4,10 +4,12 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyarrow import parquet
 
+from compatkit.distillation import FocalDistillation
 from compatkit.experiments.judging import verification
 from compatkit.experiments.judging.kept_answers import Shelf
 from compatkit.experiments.judging.result_pages import write_pages
@@ -360,6 +362,44 @@ def test_every_kept_table_has_the_rows_of_its_kind():
         kinds.add(f"{kept.notebook}:{kept.kind}")
         assert not verification._rows_there(kept), name
     assert len(kinds & set(EXPECTED)) > 15
+
+
+def with_rows(name, methods):
+    """A kept table of that name with these rows."""
+    notebook, _, scale, *rest = name.split("-")
+    rows = tuple(Row(method) for method in methods)
+    table = ResultTable("it", rows)
+    return SimpleNamespace(notebook=notebook, scale=scale, kind=rest[-1], table=table)
+
+
+FULL = ("old model", "new model", "naive re-weighting", "FD-KL", "FD-LM", "ordinary distillation")
+FULL += ("dynamic distillation", "ensemble of 16", "ELODI")
+VOTES = ("old model", "new model", "vote of 5", "vote of 10", "vote of 20", "gated fusion")
+
+
+@pytest.mark.parametrize(
+    "name, methods",
+    [("distillation-imagenet-paper-main", FULL), ("gated_fusion-sst2-paper-a-3", VOTES)],
+)
+def test_each_scale_has_its_own_numbers_of_members(name, methods):
+    assert not verification._rows_there(with_rows(name, methods))
+    for lost in range(len(methods)):
+        left = methods[:lost] + methods[lost + 1 :]
+        assert verification._rows_there(with_rows(name, left)), methods[lost]
+
+
+@pytest.mark.parametrize("size, certified", [(148, False), (149, True)])
+def test_a_rate_is_expected_where_it_can_be_certified(monkeypatch, size, certified):
+    monkeypatch.setattr(verification, "_sizes", lambda kept: {"selection": size})
+    wanted = verification.expected_rows(with_rows("decisions-mrpc-mini-a-main", ()))
+    assert (wanted[-1] == "rule, NFR at most 2.0%") == certified
+
+
+def test_a_setting_is_that_of_the_treatment_inside():
+    """A treatment that asks the old model about changed images holds the one that trains."""
+    inner = FocalDistillation("logits", weight=0.3).configuration()
+    held = {"kind": "fine_tune", "treatment": {"name": "WithOldModel", "treatment": inner}}
+    assert verification._words_of(held, [held]) == "α 1, β 5, λ 0.3"
 
 
 def test_what_sentences_quote_is_what_the_tables_say(tmp_path):
