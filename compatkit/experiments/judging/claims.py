@@ -114,8 +114,8 @@ _OF_PCT = (
     Claim(
         _PCT,
         "Ordinary distillation does not halve NFR (table 3)",
-        ("distillation:main", "distillation:4"),
-        ("ordinary distillation",),
+        ("distillation:3",),
+        ("α 1, β 0",),  # which it is
         _NEW,
         0.5,
         True,
