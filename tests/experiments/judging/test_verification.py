@@ -229,8 +229,9 @@ def test_a_changed_digit_and_a_deleted_row_of_the_csv_are_found(study, change):
 
 
 def test_a_page_says_how_many_runs_an_unclean_tree_made(study):
-    write_pages(study.parent)
     page, file = study.parent / "gated-fusion.md", study / "records.jsonl"
+    file.write_text(file.read_text().replace('"dirty": false', '"dirty": true', 3))
+    write_pages(study.parent)
     assert " runs were recorded from a tree with uncommitted changes, " in page.read_text()
     file.write_text(file.read_text().replace('"dirty": true', '"dirty": false'))
     found = {one.name for one in verify_pages(study.parent)}
@@ -390,7 +391,7 @@ def test_each_scale_has_its_own_numbers_of_members(name, methods):
 
 @pytest.mark.parametrize("size, certified", [(148, False), (149, True)])
 def test_a_rate_is_expected_where_it_can_be_certified(monkeypatch, size, certified):
-    monkeypatch.setattr(verification, "_sizes", lambda kept: {"selection": size})
+    monkeypatch.setattr(verification, "_selected", lambda kept: size)
     wanted = verification.expected_rows(with_rows("decisions-mrpc-mini-a-main", ()))
     assert (wanted[-1] == "rule, NFR at most 2.0%") == certified
 
