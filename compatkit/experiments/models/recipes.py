@@ -501,8 +501,7 @@ def check_may_be_kept(
     the code that makes them; a folder of one's own, $COMPATKIT_RESULTS, takes any runs.
     FileNotFoundError where no results could be kept at all.
     """
-    root = project_root()
-    if root is None or results_folder() != root / "results":
+    if results_folder() != (project_root() or Path()) / "results":
         return
     if wiring:
         raise ValueError(
