@@ -149,8 +149,9 @@ def _said(made: Row, kept: KeptTable, behind: Answered) -> Row:
         right = np.mean([one.correct.mean() for one in behind.olds("test")])
         setting = setting.replace(found[0], f"old model {right:.2%}")
     if setting.startswith("NFR_mc"):
-        over = over_seeds([one["nfr_mc"] for one in made.by_seed])
-        setting = f"NFR_mc {over.mean:.2%} ± {over.std:.2%}"
+        from compatkit.experiments.studies.language_study import percent, spread
+
+        setting = f"NFR_mc {percent(spread([one['nfr_mc'] for one in made.by_seed]))}"
     return replace(made, setting=setting)
 
 
