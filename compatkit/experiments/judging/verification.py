@@ -303,9 +303,8 @@ EXPECTED = {  # notebook:table, with the scale where it matters → the rows tha
     + ("gated fusion",),
     "gated_fusion:rates": ("old model", "new model", "gated fusion"),
     "distillation:main": _FULL,
-    "distillation:4": _FULL,
     **dict.fromkeys(
-        ("distillation:2a", "distillation:2b", "distillation:5a", "distillation:5b"),
+        (f"distillation:{table}" for table in ("2a", "2b", "4", "5a", "5b")),
         (*_PCT, "ensemble of N"),
     ),
     "distillation:figure5": ("old model", "new model", "FD-LM"),

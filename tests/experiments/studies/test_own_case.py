@@ -260,10 +260,10 @@ def test_settings_come_from_the_registry_and_are_counted(task, folder, tmp_path)
     case = Case(task, given_answers(task, old_answers(task)), folder, home=tmp_path)
     trainings = Trainings(case, Recipe("encoder", "own", str(folder), epochs=2), seeds=3)
     weights = [setting.weight for setting in trainings.grid("focal distillation")]
-    assert weights == [0.3, 1.0, 3.0]
+    assert weights == [0.1, 0.3, 1.0, 3.0]
     dynamic = trainings.grid("dynamic distillation")
-    assert [setting.weight for setting in dynamic] == [0.1, 1.0, 10.0]
-    assert trainings.total() == 3 + 3 * 3 + 3 * 3 + 2 * 3
+    assert [setting.weight for setting in dynamic] == [0.1, 0.3, 1.0, 10.0]
+    assert trainings.total() == 3 + 4 * 3 + 4 * 3 + 2 * 3
 
 
 # unlabelled traffic
