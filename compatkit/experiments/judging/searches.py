@@ -22,8 +22,8 @@ from ..models.treatments import METHODS
 from ..models.upgrades import GRID_SEEDS, some
 from ..reporting.result_tables import Row
 from ..running.runs import flat
-from ...metrics import FlipCounts, lowest_nfr, smooth_flips
-from ...predictions import Predictions, align
+from ...metrics import FlipCounts, lowest_nfr
+from ...predictions import Predictions
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0008
 def searched_fields(name: str) -> tuple[str, ...]:
@@ -124,18 +124,12 @@ def _accuracy(answers: Sequence[Predictions]) -> float:
     return float(np.mean([right.mean() for right in rights]))
 
 
-def _flips(old: Predictions, new: Predictions) -> float:
-    """NFR, or NFR_D of written texts."""
-    if old.label is None:
-        return smooth_flips(*(one.score for one in align(old, new))).nfr
-    return FlipCounts.between(old, new).nfr
-
-
 def _tried(kept: KeptTable, setting: object, olds: Sequence, news: Sequence) -> Tried:
     """A setting's means over runs, one a seed."""
-    sides = [_on_selection(kept, runs) for runs in (olds, news)]
-    flips = [_flips(*pair) for pair in zip(*sides, strict=True)]
-    return Tried(setting, _accuracy(sides[1]), float(np.mean(flips)))
+    from compatkit.experiments.studies.reranking_studies import score_and_nfr
+
+    pairs = zip(*(_on_selection(kept, runs) for runs in (olds, news)), strict=True)
+    return Tried(setting, *np.mean([score_and_nfr(*pair) for pair in pairs], 0).tolist())
 
 
 def grid_of(kept: KeptTable, name: str, fields: Sequence[str]) -> list[tuple]:
