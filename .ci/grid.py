@@ -91,6 +91,11 @@ GRID = [
         (False, "ensembles", STEPS | {"table": table, "task": "imagenet", "seeds": 1, "size": 2})
         for table in ("figure2", "figure3", "figure4")
     ),
+    (
+        False,
+        "ensembles",
+        {"scale": "smoke", "table": "figure2", "task": "digits", "answers": "digits_models"},
+    ),
     *((table == "main", "muscle", FEW | {"table": table}) for table in MUSCLE),
     *(
         (False, "muscle", STEPS | {"table": table, "task": task, "seeds": 1})
