@@ -63,10 +63,8 @@ GRID = [
         for task in ("banking77", "ag_news")
     ),
     *((table == "main", "retire_the_old", FEW | {"table": table}) for table in RETIRE),
-    *(
-        (False, "retire_the_old", FEW | {"table": "main", "upgrade": upgrade})
-        for upgrade in ("a", "b")
-    ),
+    (False, "retire_the_old", FEW | {"table": "main", "upgrade": "a", "prices": "1,3"}),
+    (False, "retire_the_old", FEW | {"table": "main", "upgrade": "b"}),
     (False, "retire_the_old", STEPS | {"table": "main", "task": "massive", "seeds": 1}),
     *((table == "main", "distillation", FEW | {"table": table}) for table in DISTILLATION),
     *(
@@ -90,6 +88,11 @@ GRID = [
     *(
         (False, "ensembles", STEPS | {"table": table, "task": "imagenet", "seeds": 1, "size": 2})
         for table in ("figure2", "figure3", "figure4")
+    ),
+    (
+        False,
+        "ensembles",
+        {"scale": "smoke", "table": "figure2", "task": "digits", "answers": "digits_models"},
     ),
     *((table == "main", "muscle", FEW | {"table": table}) for table in MUSCLE),
     *(

@@ -29,6 +29,7 @@ from compatkit.embeddings import (
     frozen_head,
 )
 from compatkit.experiments.models import traffic_trainings
+from compatkit.experiments.models.given_answers import given_answers
 from compatkit.experiments.studies import own_case, weight_planes
 from compatkit.gated_fusion import LearnGate
 from compatkit.language.adapters import add_adapter, copy_adapter
@@ -370,7 +371,7 @@ def own_cases_answers(task, folder, old_folder, place):  # noqa: F811
     """What own_case makes of given models itself: the new model's answers, BCWI's row, what a
     head learns from. Its trainings are the treatments above.
     """
-    case = own_case.Case(task, own_case.given_answers(task, old_answers(task)), folder, home=place)
+    case = own_case.Case(task, given_answers(task, old_answers(task)), folder, home=place)
     own_case.try_interpolation(case, str(old_folder), 0.3)
     model, tokenizer = own_case.text_classifier(str(folder), task.classes)
     rows = {"test": own_case.encode(task.test, tokenizer, task.text_fields, case.tokens)}

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['NFR', 'PFR', 'NFR_MC', 'ACCURACY', 'ALL_CLASSES', 'NEW_ERRORS', 'KEPT', 'MENDED', 'REMAINING', 'UNCERTAINTY',
            'RELATIVE', 'COST', 'AGREEMENT', 'GAINS', 'LOSSES', 'PREFERRED', 'WORDED', 'CONTROL', 'CLAIMS', 'EVIDENCE',
-           'Claim', 'Compared', 'pairs_of', 'bears_on', 'digest_of', 'content_of', 'kept_evidence', 'differences_of',
-           'Evidence', 'judge', 'judged', 'unfit_trials', 'place_of', 'claims_markdown', 'claims_html']
+           'NOTICED', 'Claim', 'Compared', 'pairs_of', 'bears_on', 'digest_of', 'content_of', 'kept_evidence',
+           'differences_of', 'Evidence', 'judge', 'judged', 'unfit_trials', 'place_of', 'claims_markdown',
+           'claims_html']
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #1729995e
 import hashlib
@@ -33,7 +34,7 @@ from compatkit.experiments.reporting.verdicts import (
     level_among,
 )
 from ..running.runs import results_folder
-from ...metrics import PairedDifference
+from ...metrics import PairedDifference, over_seeds
 from ...support.paired import CrossedMean
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #63dfeecf
@@ -500,6 +501,7 @@ _OF_BCWI = (
         ("bcwi:cost",),
         ("BCWI",),
         quantity=COST,
+        denied=True,
     ),
     Claim(
         _BCWI,
@@ -861,7 +863,7 @@ def judge(
     if table.unjudged:
         return Evidence(name, "not judged", table.unjudged)
     if claim.quantity == COST:
-        return _measured_once(claim, table, name)
+        return _of_costs(claim, table, name)
     claimed = _claimed(claim, table)
     lost = [row.method for row in claimed if not row.qualified]
     few = f"{', '.join(lost)}: no setting kept the untreated model's accuracy on selection"
@@ -877,14 +879,36 @@ def judge(
     return Evidence(name, word, f"{words}; {few}" if lost else words, favour)
 
 
-def _measured_once(claim: Claim, table: ResultTable, name: str) -> Evidence | None:
-    """What a table of costs says: its numbers, and that one measurement decides nothing."""
+NOTICED = 2**20  # bytes: less is no cost in memory
+
+
+def _of_costs(claim: Claim, table: ResultTable, name: str) -> Evidence | None:
+    """What a table of costs says: its numbers, and whether the claim's rows cost memory or time
+    (all of them must); of few measurements, that they decide nothing.
+    """
     rows = [_row(one, table.rows) for one in claim.rows]
     if any(row is None for row in rows):
         return None
     told = ". ".join(f"{row.method}: {row.setting}" for row in rows)
-    few = f"measured once, on one machine: fewer than {DECIDING_SEEDS} measurements decide nothing"
-    return Evidence(name, "undecided", f"{few}. {told}")
+    if min(len(row.by_seed) for row in rows) < DECIDING_SEEDS:
+        few = f"fewer than {DECIDING_SEEDS} measurements decide nothing"
+        return Evidence(name, "undecided", f"on one machine, {few}. {told}")
+    word = min(map(_costs_more, rows), key=_ORDER.index)
+    word = _OPPOSITE.get(word, word) if claim.denied else word
+    return Evidence(name, word, f"{rows[0].seeds} measurements on one machine. {told}")
+
+
+def _costs_more(row: Row) -> str:
+    """Whether a row costs noticeable memory, or time by the 95 % interval over measurements."""
+    from scipy.stats import t
+
+    if min(one["bytes"] for one in row.by_seed) >= NOTICED:
+        return "holds"
+    mean, spread, count = over_seeds([one["time"] - 1 for one in row.by_seed])
+    arm = t.ppf(0.975, count - 1) * spread / count**0.5
+    if mean - arm > 0:
+        return "holds"
+    return "does not hold" if mean + arm <= 0 else "undecided"
 
 
 _OPPOSITE = {"holds": "does not hold", "does not hold": "holds"}

@@ -581,9 +581,13 @@ def _zoo_pair(kept: KeptTable, row: Row) -> Answered:
 
 
 def _halves(kept: KeptTable, row: Row) -> list[Callable]:
-    """[the old side's answers, the new side's] of a row that names the runs of both."""
-    half = len(row.records) // 2
-    return [kept.of(kept.runs(part)) for part in (row.records[:half], row.records[half:])]
+    """[the old side's answers, the new side's] of a row that names the runs of both; a linear
+    model, which is one run for all seeds, is named once.
+    """
+    runs = kept.runs(row.records)
+    olds = 1 if runs[0].run.configuration.get("seed", 0) is None else row.seeds
+    sides = runs[:olds], runs[olds:]
+    return [kept.of(side * (row.seeds // len(side))) for side in sides]
 
 
 def _sized(kept: KeptTable, row: Row) -> Answered:

@@ -358,11 +358,14 @@ _OVER_SEEDS += ("difference", "difference_low", "difference_high", "pays")
 
 
 def _csv_rows(name: str, row: Row) -> Iterator[dict[str, object]]:
-    """A row of a table as rows of the csv: one a seed where each seed is known, else its mean."""
+    """A row of a table as rows of the csv: one a seed where each seed's answers are known, else
+    its mean.
+    """
     mean = _csv_row(name, row)
-    if not row.by_seed:
+    answered = [values for values in row.by_seed if "accuracy" in values]  # costs are none
+    if not answered:
         yield mean
-    for seed, values in enumerate(row.by_seed):
+    for seed, values in enumerate(answered):
         seen = {
             key: "" if value is None or isnan(value) else value for key, value in values.items()
         }

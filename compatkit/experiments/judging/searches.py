@@ -22,8 +22,8 @@ from ..models.treatments import METHODS
 from ..models.upgrades import GRID_SEEDS, some
 from ..reporting.result_tables import Row
 from ..running.runs import flat
-from ...metrics import FlipCounts, lowest_nfr, smooth_flips
-from ...predictions import Predictions, align
+from ...metrics import FlipCounts, lowest_nfr
+from ...predictions import Predictions
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0008
 def searched_fields(name: str) -> tuple[str, ...]:
@@ -124,18 +124,12 @@ def _accuracy(answers: Sequence[Predictions]) -> float:
     return float(np.mean([right.mean() for right in rights]))
 
 
-def _flips(old: Predictions, new: Predictions) -> float:
-    """NFR, or NFR_D of written texts."""
-    if old.label is None:
-        return smooth_flips(*(one.score for one in align(old, new))).nfr
-    return FlipCounts.between(old, new).nfr
-
-
 def _tried(kept: KeptTable, setting: object, olds: Sequence, news: Sequence) -> Tried:
     """A setting's means over runs, one a seed."""
-    sides = [_on_selection(kept, runs) for runs in (olds, news)]
-    flips = [_flips(*pair) for pair in zip(*sides, strict=True)]
-    return Tried(setting, _accuracy(sides[1]), float(np.mean(flips)))
+    from compatkit.experiments.studies.reranking_studies import score_and_nfr
+
+    pairs = zip(*(_on_selection(kept, runs) for runs in (olds, news)), strict=True)
+    return Tried(setting, *np.mean([score_and_nfr(*pair) for pair in pairs], 0).tolist())
 
 
 def grid_of(kept: KeptTable, name: str, fields: Sequence[str]) -> list[tuple]:
@@ -323,6 +317,39 @@ def _values_behind(kept: KeptTable, decided: Mapping) -> str | None:
     return None
 
 
+def _searched_by_all(kept: KeptTable, row: Row, fields: Sequence[str]) -> Rechosen | None:
+    """The choice among settings that all seeds were trained with; None where there is but one."""
+    each = [tried_like(kept.shelf, run, fields) for run in row.records]
+    settings = [one for one in each[0] if all(one in others for others in each)]
+    if searched_fields(row.method):
+        lacking = [one for one in grid_of(kept, row.method, fields) if one not in settings]
+        if lacking:
+            words = f"{_worded(fields, lacking[0])} has no kept runs on every seed"
+            return Rechosen(row.method, "differs", 0, words)
+    elif len(settings) < 2:
+        return None
+    tried = [
+        _tried(kept, one, kept.olds, kept.runs([others[one] for others in each]))
+        for one in settings
+    ]
+    chosen = setting_of(kept.shelf.runs[row.records[0]].configuration, fields)[1]
+    return judged(row, tried, chosen, _accuracy(_on_selection(kept, kept.news)))
+
+
+def _retired(kept: KeptTable, row: Row) -> Rechosen | None:
+    """The choice of a row of retire_the_old; None for a row that nobody chose."""
+    if re.match(r"cache of \d+ %, ", row.method):
+        return _priced_whole(kept, row)
+    kinds = {kept.shelf.runs[name].configuration["kind"] for name in row.records}
+    if kinds == {"decided"}:
+        dial = re.match("price |weight of new ", row.setting)
+        return _valued(kept, row) if dial else None
+    if kinds == {"student"} and row.setting.startswith("price "):
+        return _searched_by_all(kept, row, ("price",))
+    fields = searched_fields(row.method)
+    return _searched_by_all(kept, row, fields) if fields else None
+
+
 def _choice_of(kept: KeptTable, row: Row) -> Rechosen | None:
     """What became of a row's choice; None for a row that nobody chose."""
     if kept.notebook == "embeddings":
@@ -331,12 +358,8 @@ def _choice_of(kept: KeptTable, row: Row) -> Rechosen | None:
     if kept.notebook == "reranking":
         searched = row.method.startswith("re-ranked, ") or row.method == "token-level mixture"
         return _reranked(kept, row) if searched else None
-    if kept.notebook == "retire_the_old" and re.match(r"cache of \d+ %, ", row.method):
-        return _priced_whole(kept, row)
     if kept.notebook == "retire_the_old":
-        kinds = {kept.shelf.runs[name].configuration["kind"] for name in row.records}
-        dial = kinds == {"decided"} and re.match("price |weight of new ", row.setting)
-        return _valued(kept, row) if dial else None
+        return _retired(kept, row)
     if kept.notebook == "bcwi":
         return _strengthened(kept, row) if row.setting.startswith("strength ") else None
     return _trained(kept, row)

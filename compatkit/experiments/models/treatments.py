@@ -83,7 +83,7 @@ def _strengths(*mini: float, **fixed) -> dict:
 
 
 _TALKED = over(temperature=(1.0, 2.0), weight=(1.0, 10.0))
-_DYNAMIC = _strengths(1.0, 0.1, 10.0) | {
+_DYNAMIC = _strengths(1.0, 0.1, 0.3, 10.0) | {
     "gated_fusion smoke": over(weight=(1.0,), temperature=(1.0, 2.0)),
     "gated_fusion embedded": over(weight=(1.0, 10.0), temperature=(1.0,)),
     "gated_fusion mini": over(weight=(1.0, 10.0), temperature=(1.0, 2.0)),
@@ -113,24 +113,28 @@ METHODS = {
             "pct",
             NaiveReweighting,
             (OLD_LOGITS,),
-            grids=_strengths(1.0, 0.3, 3.0),
+            grids=_strengths(1.0, 0.1, 0.3, 3.0),
         ),
         Method(
-            "FD-KL", "pct", FocalDistillation, (OLD_LOGITS,), grids=_strengths(1.0, 0.3, 3.0, **_KL)
+            "FD-KL",
+            "pct",
+            FocalDistillation,
+            (OLD_LOGITS,),
+            grids=_strengths(1.0, 0.1, 0.3, 3.0, **_KL),
         ),
         Method(
             "FD-LM",
             "pct",
             FocalDistillation,
             (OLD_LOGITS,),
-            grids=_strengths(1.0, 0.3, 3.0, **_SQUARED),
+            grids=_strengths(1.0, 0.1, 0.3, 3.0, **_SQUARED),
         ),
         Method(
             "ordinary distillation",
             "pct",
             FocalDistillation,
             (OLD_LOGITS,),
-            grids=_strengths(1.0, 0.3, 3.0, **_SQUARED, alpha=1.0, beta=0.0),
+            grids=_strengths(1.0, 0.1, 0.3, 3.0, **_SQUARED, alpha=1.0, beta=0.0),
         ),
         Method(
             "dynamic distillation",
@@ -157,7 +161,7 @@ METHODS = {
             "elodi",
             LogitDifferenceInhibition,
             (OLD_LOGITS,),
-            grids=_strengths(1.0, 0.3, 3.0),
+            grids=_strengths(1.0, 0.1, 0.3, 3.0),
         ),
         Method(
             "gated fusion", "gated_fusion", GateSetting, (OLD_LOGITS,), (OLD_MODEL, CACHE), _GATE
@@ -191,7 +195,7 @@ METHODS = {
             "",
             FocalDistillation,
             (OLD_LOGITS,),
-            grids=_strengths(1.0, 0.3, 3.0, **_KL, alpha=1.0, beta=0.0, temperature=1.0),
+            grids=_strengths(1.0, 0.1, 0.3, 3.0, **_KL, alpha=1.0, beta=0.0, temperature=1.0),
         ),
         Method("anchor", "", Anchor, (OLD_LOGITS,), grids=_ANCHOR),
         Method("RCAT", "", RobustnessCongruent, (OLD_LOGITS,), grids=_RCAT),

@@ -294,7 +294,7 @@ CATALOGUE = (
     *(
         entry
         for models_of, tasks in (
-            ("bcwi-{task}-{scale}-main", ("massive_adddata", "banking77")),
+            ("bcwi-{task}-{scale}-main", _ADDED),
             ("distillation-{task}-{scale}-2a", ("fashion_mnist",)),
         )
         for entry in _of(

@@ -238,12 +238,25 @@ TWO_MODELS = Cost("two models", 0, "the old model")
 
 
 def student_rows(rows: RetirementRows, asked: dict) -> list[Row]:
-    """The students that are asked for (of STUDENTS), and the head on those that learn the rule."""
+    """The students that are asked for (of STUDENTS), and the head on those that learn the rule; of
+    several prices selection chooses.
+    """
     models, found = rows.models, []
     for lesson, from_old, words in asked.values():
-        runs = [models.student(lesson, seed, 1.0, from_old) for seed in rows.seeds]
+        prices = models.prices if lesson == "rule" else (1.0,)
+        tried = {
+            f"price {price:g}": [
+                models.student(lesson, seed, price, from_old) for seed in rows.seeds
+            ]
+            for price in prices
+        }
+        (setting, runs), *others = tried.items()
         rows.costs[words] = Cost(steps=models.student_steps)
-        found.append(rows.row(words, runs, "price 1" if lesson == "rule" else ""))
+        if others:
+            found.append(rows.searched(words, tried))
+            runs = list(tried.values())[rows.picked[words].value]
+        else:
+            found.append(rows.row(words, runs, setting if lesson == "rule" else ""))
         if lesson == "rule":
             found.append(rows.with_head(f"{words}, with its head", runs))
     return found

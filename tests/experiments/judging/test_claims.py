@@ -311,11 +311,34 @@ def test_a_claim_without_a_table_is_said_to_be_not_run(tmp_path, monkeypatch):
     assert "*not run*" in claims_markdown(tmp_path)
 
 
-def test_costs_that_were_measured_once_decide_nothing():
-    claims = [claim for claim in CLAIMS if claim.quantity == COST]
-    kept = KEPT["bcwi-massive_adddata-mini-cost"]
-    for claim in claims:
-        found = judge(claim, kept, {})
-        assert found.word == "undecided"
-        assert all(f"{row}: " in found.words for row in claim.rows)
-        assert judge(claim, table(NEW), {}) is None
+COSTS = [claim for claim in CLAIMS if claim.quantity == COST]
+
+
+def table_of_costs(times, more=0, count=3):
+    """A table of costs: the baselines as these times of a step and bytes say, BCWI as plain."""
+    costs = tuple({"bytes": more, "time": one} for one in times[:count])
+    names = ("EWC", "prior weight decay", "Mixout", "distillation")
+    rows = [Row(name, "memory, time", count, by_seed=costs) for name in names]
+    plain = ({"bytes": 0, "time": 1.0},) * count
+    return ResultTable("costs", (*rows, Row("BCWI", "as plain", count, by_seed=plain)))
+
+
+@pytest.mark.parametrize(
+    "times, more, words",
+    [
+        ((1.3, 1.4, 1.35), 0, ["holds", "holds"]),  # slower
+        ((1.0, 0.9, 1.1), 2**24, ["holds", "holds"]),  # of more memory
+        ((1.0, 0.9, 1.1), 2**10, ["holds", "undecided"]),
+        ((0.8, 0.79, 0.81), 0, ["holds", "does not hold"]),
+    ],
+)
+def test_a_cost_is_memory_or_time(times, more, words):
+    shown = table_of_costs(times, more)
+    assert [judge(claim, shown, {}).word for claim in COSTS] == words
+    assert [judge(claim, table(NEW), {}) for claim in COSTS] == [None, None]
+
+
+def test_few_measurements_decide_nothing():
+    for claim in COSTS:
+        found = judge(claim, table_of_costs((1.3, 1.4, 1.35), 0, 2), {})
+        assert found.word == "undecided" and all(f"{row}: " in found.words for row in claim.rows)

@@ -67,17 +67,42 @@ def test_a_name_leads_to_its_recipe(method, notebook, recipe):
     assert recipe_of(method, notebook) is getattr(kept_answers, recipe)
 
 
+def pair_of(rows=None, **seeds):
+    """A table whose runs are their names, with the seeds that their records have."""
+    made = {
+        name: SimpleNamespace(run=SimpleNamespace(configuration={"seed": seed}))
+        for name, seed in seeds.items()
+    }
+    names = {id(run): name for name, run in made.items()}
+    return SimpleNamespace(
+        rows=rows or {},
+        runs=lambda records: [made[name] for name in records],
+        of=lambda group: lambda split: [names[id(run)] for run in group],
+    )
+
+
 def test_a_pair_of_versions_names_the_runs_of_both_sides():
     """At every scale, whatever its versions are called; treated rows stand beside their new one."""
     plain = Row("old LM → new LM: new model", seeds=2, records=("o1", "o2", "n1", "n2"))
     treated = replace(plain, method="old LM → new LM: adapter", records=("o1", "o2", "c1", "c2"))
-    kept = SimpleNamespace(
-        rows={plain.method: plain}, runs=tuple, of=lambda group: lambda split: group
-    )
+    kept = pair_of({plain.method: plain}, o1=0, o2=1, n1=0, n2=1, c1=0, c2=1)
     found = kept_answers._versions(kept, treated)
     sides = [side("test") for side in (found.olds, found.answers, found.plain)]
-    assert sides == [("o1", "o2"), ("c1", "c2"), ("n1", "n2")] and found.untreated
+    assert sides == [["o1", "o2"], ["c1", "c2"], ["n1", "n2"]] and found.untreated
     assert not kept_answers._versions(kept, plain).untreated
+
+
+@pytest.mark.parametrize(
+    "records, sides",
+    [
+        (("l", "a", "b"), (["l", "l"], ["a", "b"])),
+        (("a", "b", "l"), (["a", "b"], ["l", "l"])),
+    ],
+)
+def test_a_linear_model_is_one_run_for_all_seeds_of_a_pair(records, sides):
+    kept = pair_of(l=None, a=0, b=1)
+    found = kept_answers._zoo_pair(kept, Row("linear → base", seeds=2, records=records))
+    assert (found.olds("test"), found.answers("test")) == sides
 
 
 def test_questions_of_every_scale_have_their_labels():

@@ -295,6 +295,31 @@ def test_a_share_of_a_cache_answers_at_the_price_of_the_whole_one():
         assert choices_verdict(kept).word == word
 
 
+def of_students(price, prices=(1.0, 3.0)):
+    """A table with a student at a price: one of two flips at price 1, none at 3."""
+    label, ids, about = np.zeros(4, dtype=int), list("abcd"), {"kind": "student", "seed": 0}
+    made = {1.0: [0, 0, 0, 1], 3.0: [0, 0, 0, 0]}
+    runs = {f"s{one:g}": SimpleNamespace(configuration=about | {"price": one}) for one in prices}
+    answers = {f"s{one:g}": Predictions(ids, label, made[one]) for one in prices}
+    method, setting = "student of the rule", f"price {price:g}"
+    row = SimpleNamespace(method=method, setting=setting, seeds=1, records=(f"s{price:g}",))
+    return SimpleNamespace(
+        name="it", notebook="retire_the_old", kind="main", known=None,
+        table=SimpleNamespace(rows=(row,), notes=()), shelf=SimpleNamespace(runs=runs),
+        olds=[Predictions(ids, label, label)], news=[Predictions(ids, label, [0, 0, 1, 1])],
+        of=lambda sides: lambda split: sides,
+        runs=lambda names: [answers[name] for name in names],
+    )  # fmt: skip
+
+
+def test_a_students_price_is_chosen_again():
+    found = choices_verdict(of_students(3.0))
+    assert (found.word, found.numbers) == ("same", 2)
+    found = choices_verdict(of_students(1.0))
+    assert found.word == "differs" and "the rule takes (3.0,)" in found.detail
+    assert choices_again(of_students(1.0, prices=(1.0,))) == []  # nobody chose
+
+
 def test_what_no_kept_answers_can_choose_again_is_listed():
     found = choices_verdict(of_retirement(kept_values=False))
     assert found.word == "not checked" and found.detail.startswith("rule with the head: ")

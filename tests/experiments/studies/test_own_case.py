@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from own_files import SPLITS, folder, old_answers, task  # noqa: F401 (fixtures)
 
+from compatkit.experiments.models.given_answers import given_answers
 from compatkit.experiments.models.recipes import Recipe
 from compatkit.experiments.reporting.result_tables import Row
 from compatkit.experiments.studies.own_case import (
@@ -15,10 +16,8 @@ from compatkit.experiments.studies.own_case import (
     Cost,
     Retiring,
     Trainings,
-    answers_run,
     check_classes,
     cost_table,
-    given_answers,
     longest,
     model_run,
     read_traffic,
@@ -29,79 +28,6 @@ from compatkit.experiments.studies.own_case import (
     value_error,
 )
 from compatkit.predictions import Predictions
-
-
-def test_answers_are_joined_by_id_with_the_tasks_labels(task):
-    old = old_answers(task)
-    given = given_answers(task, old)
-    assert given.has_logits and not given.training
-    for split in SPLITS:
-        found = given.by_split[split]
-        assert found.id.tolist() == task_ids(task, split) and found.label.tolist() == list(
-            getattr(task, split)["label"]
-        )
-        assert np.array_equal(found.logits, old.select(found.id.tolist()).logits)
-
-
-def task_ids(task, split):
-    return [str(one) for one in getattr(task, split)["id"]]
-
-
-def test_names_of_classes_are_enough(task):
-    given = given_answers(task, old_answers(task, logits=False))
-    by_number = given_answers(task, old_answers(task))
-    assert not given.has_logits
-    assert all(
-        np.array_equal(given.by_split[split].prediction, by_number.by_split[split].prediction)
-        for split in SPLITS
-    )
-
-
-def test_another_order_of_classes_is_put_right(task):
-    old = old_answers(task)
-    turned = Predictions(old.id, logits=old.logits[:, ::-1], classes=task.classes[::-1])
-    first, second = (given_answers(task, one).by_split["test"] for one in (old, turned))
-    assert np.array_equal(first.logits, second.logits) and np.array_equal(
-        first.prediction, second.prediction
-    )
-
-
-def test_training_examples_may_be_missing_and_that_is_told(task):
-    given = given_answers(task, old_answers(task, ("selection", "test")))
-    assert (
-        "train" not in given.by_split
-        and given.training
-        == f"{len(task.train)} of {len(task.train)} training examples have no old answer"
-    )
-
-
-@pytest.mark.parametrize("lost", ["selection", "test"])
-def test_missing_answers_are_named(task, lost):
-    with pytest.raises(ValueError, match=f"{lost} examples have no old answer, among them"):
-        given_answers(task, old_answers(task, tuple(one for one in SPLITS if one != lost)))
-
-
-def test_what_does_not_fit_is_named(task):
-    old = old_answers(task)
-    with pytest.raises(ValueError, match="columns without names"):
-        given_answers(task, Predictions(old.id, logits=np.hstack([old.logits, old.logits])))
-    with pytest.raises(ValueError, match="are no classes of the task"):
-        given_answers(task, Predictions(old.id, prediction=["unheard"] * len(old)))
-    with pytest.raises(ValueError, match="labels differ between the data and the old answers for"):
-        given_answers(task, old.replace(label=np.zeros(len(old), int)))
-
-
-def test_given_answers_are_a_run_named_by_their_content(task, tmp_path):
-    old = old_answers(task)
-    first = answers_run(task, given_answers(task, old), tmp_path)
-    assert answers_run(task, given_answers(task, old), tmp_path).id == first.id
-    assert (
-        answers_run(task, given_answers(task, old.replace(logits=old.logits + 1)), tmp_path).id
-        != first.id
-    )
-    assert np.array_equal(
-        first.predictions("test").logits, given_answers(task, old).by_split["test"].logits
-    )
 
 
 def renamed(folder, target, names):
@@ -260,10 +186,10 @@ def test_settings_come_from_the_registry_and_are_counted(task, folder, tmp_path)
     case = Case(task, given_answers(task, old_answers(task)), folder, home=tmp_path)
     trainings = Trainings(case, Recipe("encoder", "own", str(folder), epochs=2), seeds=3)
     weights = [setting.weight for setting in trainings.grid("focal distillation")]
-    assert weights == [0.3, 1.0, 3.0]
+    assert weights == [0.1, 0.3, 1.0, 3.0]
     dynamic = trainings.grid("dynamic distillation")
-    assert [setting.weight for setting in dynamic] == [0.1, 1.0, 10.0]
-    assert trainings.total() == 3 + 3 * 3 + 3 * 3 + 2 * 3
+    assert [setting.weight for setting in dynamic] == [0.1, 0.3, 1.0, 10.0]
+    assert trainings.total() == 3 + 4 * 3 + 4 * 3 + 2 * 3
 
 
 # unlabelled traffic

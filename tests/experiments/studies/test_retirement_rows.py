@@ -13,8 +13,10 @@ from compatkit.experiments.studies.retirement_rows import (
     cost_table,
     main_rows,
     retirement_table,
+    student_rows,
     students_of,
 )
+from compatkit.experiments.studies.retirements import checked_prices, prices_of
 from compatkit.metrics import fix_rate
 from compatkit.predictions import Predictions
 
@@ -118,3 +120,29 @@ def test_names_of_students_are_checked():
         students_of("teacher")
     with pytest.raises(ValueError, match="one architecture"):
         students_of("rule_from_old", "a")
+
+
+def test_of_several_prices_selection_chooses_one_for_the_student_and_its_head(models, monkeypatch):  # noqa: F811
+    found = RetirementRows(models)
+    rule = students_of("rule", "data")
+    assert student_rows(found, rule)[0].setting == "price 1"
+    monkeypatch.setattr(models, "prices", (1.0, 30.0))
+    picked, headed = student_rows(found, rule)
+    tried = {
+        price: [models.student("rule", seed, price) for seed in (0, 1)] for price in (1.0, 30.0)
+    }
+    price = float(picked.setting.split(";")[0].removeprefix("price "))
+    assert picked.records == tuple(run.id for run in tried[price])
+    headed = [models.study.runs[name] for name in headed.records]
+    parents = {one for run in headed for one in run.configuration["parents"]}
+    assert parents & set(picked.records)
+    others = [run for other, runs in tried.items() if other != price for run in runs]
+    assert not parents & {run.id for run in others}
+
+
+def test_prices_are_checked():
+    assert prices_of("1") == (1.0,) and prices_of("1,3, 10") == (1.0, 3.0, 10.0)
+    assert prices_of(3) == (3.0,) and checked_prices("1,3") == "1,3"
+    for wrong in ("", "1,1", "-1", "a", "inf", "nan", True):
+        with pytest.raises(ValueError, match="prices of a flip"):
+            checked_prices(wrong)

@@ -53,23 +53,32 @@ MEASURED = {
 
 
 def test_the_words_follow_from_what_was_measured():
-    told = {row.method: row.setting for row in cost_rows(MEASURED)}
+    told = {row.method: row.setting for row in cost_rows([MEASURED])}
     assert told[PLAIN] == "plain training; the weights are 1.0 MiB"
     assert told["EWC"].startswith("memory +3.0 MiB, a step takes 1.50 of plain training's;")
     assert told["Mixout"].startswith("memory +0.0 MiB, a step takes 1.00")
     assert list(told)[-2:] == ["BCWI", "probability ensemble"]
 
 
+def test_several_measurements_have_a_mean_and_a_spread():
+    slower = {"seconds": 0.34, "bytes": 100 + 3 * 2**20}
+    again = MEASURED | {"methods": MEASURED["methods"] | {"EWC": slower}}
+    rows = {row.method: row for row in cost_rows([MEASURED, again], ("a", "b"))}
+    assert rows["EWC"].setting.startswith("memory +3.0 MiB, a step takes 1.60 ± 0.14 of plain")
+    assert [round(one["time"], 9) for one in rows["EWC"].by_seed] == [1.5, 1.7]
+    assert rows["BCWI"].by_seed == ({"bytes": 0, "time": 1.0},) * 2 and rows["BCWI"].seeds == 2
+
+
 def test_a_kept_table_of_costs_is_held_to_its_record(tmp_path):
     configuration = {"kind": "step_cost", "parents": [], "strengths": {"EWC": 1.0}}
     record = {"id": run_id(configuration), "configuration": configuration, "results": MEASURED}
     extend_study(tmp_path / "bcwi-x", [record | {"predictions": {}}], [])
-    rows = cost_rows(MEASURED, (record["id"],))
+    rows = cost_rows([MEASURED], (record["id"],))
     for change, word in ((lambda text: text, "same"), (str.upper, "differs")):
         changed = replace(rows[0], setting=change(rows[0].setting))
         keep_table(ResultTable("costs", (changed, *rows[1:])), "bcwi-x-mini-cost", results=tmp_path)
         assert verify_table(Shelf(tmp_path).table("bcwi-x-mini-cost")).word == word
     keep_table(
-        ResultTable("costs", tuple(cost_rows(MEASURED))), "bcwi-x-mini-cost", results=tmp_path
+        ResultTable("costs", tuple(cost_rows([MEASURED]))), "bcwi-x-mini-cost", results=tmp_path
     )
     assert verify_table(Shelf(tmp_path).table("bcwi-x-mini-cost")).word == "not checked"
