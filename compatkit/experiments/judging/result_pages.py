@@ -302,15 +302,19 @@ _ORIGIN = """## Where the runs come from
 The record of a run names the commit of the code that made it, and whether files of the project had changes then that
 were not committed. {dirty:,} of the {runs:,} kept runs were made with such changes (*dirty*), and their records go on
 saying so. A record holds the fingerprint of the code too: the text of every function and class that computed the run and
-the runs it started from. For {known:,} of the dirty ones a run from a committed tree carries the same fingerprint, so
-committed code computed them; for the other {unknown:,} nobody can tell what the changes were. What they answered is kept
-and hashed like every other run's, so the tables that rest on them are computed again in full; the golden runs in CI show,
-method by method, what today's code gives. New runs are kept from a committed tree alone: `keep_results` refuses another.
+the runs it started from. {told} New runs are kept
+from a committed tree alone: `keep_results` refuses another.
 
 | study | runs | of them dirty | by code that is not known |
 |---|---|---|---|
 {lines}
 """  # noqa: E501
+
+
+_KNOWN = """For {known} of the dirty ones a run from a committed tree carries the same fingerprint,
+so committed code computed them."""
+_UNKNOWN = """ For the other {unknown:,} nobody can tell what the changes were: they are to be made
+again."""
 
 
 def origins(
@@ -326,9 +330,9 @@ def origins(
         return ""
     lines = [f"| {name} | " + " | ".join(map(str, each)) + " |" for name, each in counted.items()]
     runs, dirty, unknown = map(sum, zip(*counted.values()))
-    return _ORIGIN.format(
-        runs=runs, dirty=dirty, known=dirty - unknown, unknown=unknown, lines="\n".join(lines)
-    )
+    told = _KNOWN.format(known=f"{dirty - unknown:,}" if unknown else "each")
+    told += _UNKNOWN.format(unknown=unknown) if unknown else ""
+    return _ORIGIN.format(runs=runs, dirty=dirty, told=told, lines="\n".join(lines))
 
 
 def index_page(

@@ -159,7 +159,8 @@ def read_answers(
     `Predictions.load` refuses a file.
     """
     place = Path(place)
-    files = sorted(place.parent.glob(f"{place.name}-*.parquet"))
+    found = sorted(place.parent.glob(f"{place.name}-*.parquet"))
+    files = [one for one in found if "-" not in one.stem[len(place.name) + 1 :]]  # no other model's
     if not files:
         raise FileNotFoundError(
             f"{place.parent} holds no answers of {place.name}: they are expected as "

@@ -16,6 +16,7 @@ from compatkit.experiments.judging.result_pages import (
     result_pages,
     stale_pictures,
     title_of,
+    unclean_runs,
     write_pages,
 )
 from compatkit.experiments.reporting.result_tables import ResultTable, Row, keep_table
@@ -141,4 +142,20 @@ def test_the_index_says_how_many_runs_came_from_uncommitted_code(tmp_path):
     told = origins(ROOT / "results")
     dirty = sum(one["commit"]["dirty"] for one in read_records(folder).values())
     assert f"| gated-fusion-pydoc | {len(read_records(folder))} | {dirty} |" in told
-    assert told in result_pages(ROOT / "results")["README.md"]
+    assert told in result_pages(ROOT / "results")["README.md"] and "each of the dirty" in told
+
+
+def test_every_kept_run_was_computed_by_committed_code():
+    """A home may hold a run that an unclean tree made; kept, it could not be traced."""
+    unknown = [name for name, known in unclean_runs(ROOT / "results").items() if not known]
+    assert not unknown, unknown
+
+
+def test_runs_by_unknown_code_are_counted(tmp_path):
+    folder = ROOT / "results" / "gated-fusion-pydoc"
+    copytree(folder, tmp_path / folder.name)
+    file = tmp_path / folder.name / "records.jsonl"
+    file.write_text(file.read_text().replace('"dirty": false', '"dirty": true'))
+    assert not any(unclean_runs(tmp_path).values())
+    count = len(read_records(tmp_path / folder.name))
+    assert f"For the other {count:,} nobody can tell" in origins(tmp_path)

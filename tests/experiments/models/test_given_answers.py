@@ -107,14 +107,15 @@ def write_published(folder, task, name="resnet", raw=RAW, logits=True, shift=0):
 def test_public_answers_are_joined_by_the_raw_splits_rows(tmp_path):
     images = tiny.image_task()
     write_published(tmp_path / "zoo", images)
-    write_published(tmp_path / "zoo", images, "larger", logits=False)
+    write_published(tmp_path / "zoo", images, "resnet-larger", logits=False)
     runs = published_answers(images, tmp_path / "zoo", tmp_path / "runs")
-    assert list(runs) == ["larger", "resnet"] and runs["larger"].id != runs["resnet"].id
+    assert sorted(runs) == ["resnet", "resnet-larger"]
+    assert runs["resnet-larger"].id != runs["resnet"].id
     for split in SPLITS:
         found = runs["resnet"].predictions(split)
         assert found.id.tolist() == list(getattr(images, split)["id"])
     assert runs["resnet"].predictions("test").logits is not None
-    assert runs["larger"].predictions("test").logits is None
+    assert runs["resnet-larger"].predictions("test").logits is None
 
 
 def test_answers_of_other_images_are_refused(tmp_path):
