@@ -46,11 +46,12 @@ class Entry:
     also: tuple = ()  # other values of `table` that make it too
     upgrade: str = ""  # the notebook's parameter, where an upgrade is a table of its own
     models_of: str = ""  # the notebook's parameter: a kept table, with {task} and {scale}
+    answers: str = ""  # the notebook's parameter: a folder of other models' answers
 
     @property
     def name(self) -> str:
         """Notebook, table, and perhaps the upgrade or whose models: the name that people type."""
-        further = self.upgrade, self.models_of.partition("-")[0]
+        further = self.upgrade, self.models_of.partition("-")[0], self.answers
         return f"{self.notebook}:{self.table}" + "".join(f"-{one}" for one in further if one)
 
     def tasks(self, scale: str) -> tuple:
@@ -72,9 +73,10 @@ def _of(
     also: tuple = (),
     upgrade: str = "",
     models_of: str = "",
+    answers: str = "",
 ) -> list:
     """Entries that share their tasks, from table → what it shows."""
-    shared = mini, paper_scale, smoke, also, upgrade, models_of
+    shared = mini, paper_scale, smoke, also, upgrade, models_of, answers
     return [Entry(paper, notebook, table, words, *shared) for table, words in shows.items()]
 
 
@@ -159,6 +161,15 @@ CATALOGUE = (
         },
         ("fashion_mnist",),
         ("imagenet",),
+    ),
+    *_of(
+        "Positive-Congruent Training",
+        "ensembles",
+        {"figure2": "figure 2: public ResNets, by their published answers"},
+        ("cifar10",),
+        (),
+        (),
+        answers="cifar10_resnets",
     ),
     *_of(
         "BCWI",
@@ -368,6 +379,7 @@ class Job:
             given
             | ({"upgrade": self.entry.upgrade} if self.entry.upgrade else {})
             | ({"models_of": models_of} if models_of else {})
+            | ({"answers": self.entry.answers} if self.entry.answers else {})
             | ({"seeds": self.seeds} if self.seeds else {})
             | ({"keep_results": True} if self.keep else {})
         )
@@ -548,12 +560,15 @@ def _kept_tables(results: Path) -> list[_Kept]:
 
 
 def _is_of(kept: _Kept, job: Job) -> bool:
-    """Whether a kept table is the job's; an upgrade that has an entry of its own is no other's."""
+    """Whether a kept table is the job's; an upgrade that has an entry of its own, or answers that
+    have one, are no other's.
+    """
     entry, rest = job.entry, set(kept.parts[3:])
-    own = {one.upgrade for one in CATALOGUE if one.notebook == entry.notebook} - {""}
+    mine = [one for one in CATALOGUE if one.notebook == entry.notebook]
+    own = {part for one in mine for part in (one.upgrade, one.answers)} - {""}
     return (
         kept.parts[:3] == (entry.notebook, job.task, job.scale)
-        and own & rest == {entry.upgrade} - {""}
+        and own & rest == {entry.upgrade, entry.answers} - {""}
         and bool({entry.table, *entry.also} & rest)
     )
 
