@@ -203,7 +203,7 @@ def zoo_picture(names: Sequence[str], rows: Sequence[Row]) -> Figure:
     for row in rows:
         place = tuple(names.index(name) for name in row.method.split(" → "))
         nfr[place], gain[place] = row.nfr[0], row.pfr[0] - row.nfr[0]
-    figure, axes = pyplot.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
+    figure, axes = pyplot.subplots(1, 3, figsize=(12, 4.8), layout="constrained")
     axes[0].scatter(100 * gain, 100 * nfr, color=COLOURS[0], s=18, label="another architecture")
     twice = {
         "facecolors": "none",
