@@ -345,6 +345,8 @@ def _retired(kept: KeptTable, row: Row) -> Rechosen | None:
         dial = re.match("price |weight of new ", row.setting)
         return _valued(kept, row) if dial else None
     if kinds == {"student"} and row.setting.startswith("price "):
+        if kept.kind != "main":  # the other tables' students learn at price 1
+            return None
         return _searched_by_all(kept, row, ("price",))
     fields = searched_fields(row.method)
     return _searched_by_all(kept, row, fields) if fields else None
