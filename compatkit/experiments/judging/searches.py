@@ -317,17 +317,23 @@ def _values_behind(kept: KeptTable, decided: Mapping) -> str | None:
     return None
 
 
+def _students_prices(kept: KeptTable) -> list[tuple[float]]:
+    """The prices that the command of a table of retire_the_old asks for."""
+    from compatkit.experiments.studies.retirements import prices_of
+
+    asked = re.search(r"-p prices (\S+)", kept.table.command)
+    return [(price,) for price in (prices_of(asked[1]) if asked else (1.0,))]
+
+
 def _searched_by_all(kept: KeptTable, row: Row, fields: Sequence[str]) -> Rechosen | None:
     """The choice among settings that all seeds were trained with; None where there is but one."""
     each = [tried_like(kept.shelf, run, fields) for run in row.records]
-    settings = [one for one in each[0] if all(one in others for others in each)]
-    if searched_fields(row.method):
-        lacking = [one for one in grid_of(kept, row.method, fields) if one not in settings]
-        if lacking:
-            words = f"{_worded(fields, lacking[0])} has no kept runs on every seed"
-            return Rechosen(row.method, "differs", 0, words)
-    elif len(settings) < 2:
+    settings = _students_prices(kept) if fields == ("price",) else grid_of(kept, row.method, fields)
+    if len(settings) < 2:
         return None
+    if lacking := [one for one in settings if not all(one in others for others in each)]:
+        words = f"{_worded(fields, lacking[0])} has no kept runs on every seed"
+        return Rechosen(row.method, "differs", 0, words)
     tried = [
         _tried(kept, one, kept.olds, kept.runs([others[one] for others in each]))
         for one in settings
@@ -345,8 +351,6 @@ def _retired(kept: KeptTable, row: Row) -> Rechosen | None:
         dial = re.match("price |weight of new ", row.setting)
         return _valued(kept, row) if dial else None
     if kinds == {"student"} and row.setting.startswith("price "):
-        if kept.kind != "main":  # the other tables' students learn at price 1
-            return None
         return _searched_by_all(kept, row, ("price",))
     fields = searched_fields(row.method)
     return _searched_by_all(kept, row, fields) if fields else None

@@ -62,7 +62,10 @@ def given_answers(
 
 
 def in_the_tasks_classes(old: Predictions, classes: tuple) -> Predictions:
-    """The answers as columns of the task's classes."""
+    """The answers as columns of the task's classes.
+
+    ValueError for answers, labels or unnamed logits that are not of these classes.
+    """
     width = len(classes)
     if old.classes is not None:
         old = over_classes(old, classes)

@@ -270,7 +270,7 @@ def of_retirement(value=2.0, kept_values=True):
     control = SimpleNamespace(method="student", setting="price 1", seeds=1, records=("b",))
     return SimpleNamespace(
         name="it", notebook="retire_the_old", kind="main", known=None,
-        table=SimpleNamespace(rows=(row, control), notes=()),
+        table=SimpleNamespace(rows=(row, control), notes=(), command="papermill it.ipynb"),
         shelf=SimpleNamespace(runs=runs), olds=[right], news=[wrong],
         of=lambda sides: lambda split: sides,
         runs=lambda names: [SimpleNamespace(predictions=made.__getitem__) for _ in names],
@@ -295,7 +295,7 @@ def test_a_share_of_a_cache_answers_at_the_price_of_the_whole_one():
         assert choices_verdict(kept).word == word
 
 
-def of_students(price, prices=(1.0, 3.0)):
+def of_students(price, prices=(1.0, 3.0), asked=" -p prices 1,3"):
     """A table with a student at a price: one of two flips at price 1, none at 3."""
     label, ids, about = np.zeros(4, dtype=int), list("abcd"), {"kind": "student", "seed": 0}
     made = {1.0: [0, 0, 0, 1], 3.0: [0, 0, 0, 0]}
@@ -305,7 +305,8 @@ def of_students(price, prices=(1.0, 3.0)):
     row = SimpleNamespace(method=method, setting=setting, seeds=1, records=(f"s{price:g}",))
     return SimpleNamespace(
         name="it", notebook="retire_the_old", kind="main", known=None,
-        table=SimpleNamespace(rows=(row,), notes=()), shelf=SimpleNamespace(runs=runs),
+        table=SimpleNamespace(rows=(row,), notes=(), command=f"papermill it.ipynb{asked}"),
+        shelf=SimpleNamespace(runs=runs),
         olds=[Predictions(ids, label, label)], news=[Predictions(ids, label, [0, 0, 1, 1])],
         of=lambda sides: lambda split: sides,
         runs=lambda names: [answers[name] for name in names],
@@ -317,7 +318,9 @@ def test_a_students_price_is_chosen_again():
     assert (found.word, found.numbers) == ("same", 2)
     found = choices_verdict(of_students(1.0))
     assert found.word == "differs" and "the rule takes (3.0,)" in found.detail
-    assert choices_again(of_students(1.0, prices=(1.0,))) == []  # nobody chose
+    assert choices_again(of_students(1.0, asked="")) == []  # nobody chose
+    found = choices_verdict(of_students(1.0, prices=(1.0,)))
+    assert found.word == "differs" and "price 3.0 has no kept runs" in found.detail
 
 
 def test_what_no_kept_answers_can_choose_again_is_listed():
