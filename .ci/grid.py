@@ -81,6 +81,11 @@ GRID = [
         for table in ("main", "mrpc")
     ),
     (False, "distillation", TWO_STEPS | {"table": "mrpc", "task": "mrpc"}),
+    (
+        False,
+        "distillation",
+        FEW | {"table": "4", "task": "digits", "answers": "digits_models/smaller"},
+    ),
     *(
         (table == "figure3", "ensembles", {"scale": "smoke", "table": table})
         for table in ("figure2", "figure3", "figure4")

@@ -89,7 +89,7 @@ def fuse_once(
     def compute(folder: Path) -> dict:
         """The last epoch, then the answers."""
         model, tokenizer = build(recipe, task, seed)
-        begun = new.again() if new.recalled else new  # results/ holds no weights
+        begun = new.whole()
         load_weights(model, begun.folder / f"epoch-{recipe.epochs - 1}.safetensors")
         last = {"num_train_epochs": 1, "learning_rate": rate, "warmup_steps": 0}
         trained = fine_tune(
@@ -207,7 +207,7 @@ def _looked_up(
     task: Task, run: Run, old: Run, share: float, seed: int, learned: bool, splits: Sequence[str]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What from_cache gives for every input of the splits, one after the other."""
-    run = run.again() if run.recalled else run  # results/ holds no embeddings
+    run = run.whole()  # results/ holds no embeddings
     keys, parts = [], []
     for split in splits:
         data = getattr(task, split)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SPLITS', 'Given', 'given_answers', 'in_the_tasks_classes', 'answers_run', 'read_answers', 'folder_of_answers',
-           'published_answers']
+           'answers_of', 'published_answers']
 
 # %% ../../../nbs/experiments/models/given_answers.ipynb #givn0004
 import hashlib
@@ -194,6 +194,20 @@ def folder_of_answers(
             "give the folder, or its name and data_dir"
         )
     return found
+
+
+def answers_of(
+    task: Task,
+    place: str | Path,  # FOLDER/NAME; FOLDER as folder_of_answers takes it
+    data_dir: str | Path = "",  # where data sets lie; else $COMPATKIT_DATA
+    home: str | Path | None = None,  # where runs live
+) -> Run:
+    """The run of one model's answers; errors of `folder_of_answers`, `read_answers` and
+    `given_answers`.
+    """
+    place = Path(place)
+    folder = folder_of_answers(str(place.parent), data_dir)
+    return answers_run(task, given_answers(task, read_answers(folder / place.name, task)), home)
 
 
 def published_answers(

@@ -32,6 +32,7 @@ _NOT_READ = {  # the fields that a kind of model does not read, and that do not 
     "small": ("name", *_OF_RESNETS, *_OF_IMAGES),
     "encoder": ("width", "vocabulary", *_OF_RESNETS, *_OF_IMAGES),
     "linear": (),
+    "given": (),
     "resnet": ("name", *_OF_TEXTS),
     "image": ("name", *_OF_TEXTS, *_OF_RESNETS),
 }
@@ -43,7 +44,7 @@ class Recipe:
 
     `model` is, for texts, "small" (from a config), "linear" (TF-IDF) or "encoder" (pretrained);
     for images "resnet" (from a config)
-    or "image" (pretrained).
+    or "image" (pretrained). "given" is a model, `name`, that is there as its answers alone.
     """
 
     model: str = "small"
@@ -96,6 +97,11 @@ class Recipe:
         return bool(self.mirrored or self.padding or self.smallest_part)
 
     @property
+    def deterministic(self) -> bool:
+        """Whether one run serves all seeds."""
+        return self.model in ("linear", "given")
+
+    @property
     def of_images(self) -> bool:
         """Whether its model reads images."""
         return self.model in ("resnet", "image")
@@ -143,6 +149,8 @@ class Recipe:
         """The recipe as a table's notes say it."""
         if self.model == "linear":
             return "TF-IDF + logistic regression"
+        if self.model == "given":
+            return f"{self.name}, trained elsewhere and known by its answers alone"
         depth = f"{self.layers} layer{'s' * (self.layers != 1)}" if self.layers else "all layers"
         if self.model == "resnet":
             widths, depths = ("-".join(map(str, sizes)) for sizes in (self.widths, self.depths))

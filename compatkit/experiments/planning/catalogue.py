@@ -46,13 +46,18 @@ class Entry:
     also: tuple = ()  # other values of `table` that make it too
     upgrade: str = ""  # the notebook's parameter, where an upgrade is a table of its own
     models_of: str = ""  # the notebook's parameter: a kept table, with {task} and {scale}
-    answers: str = ""  # the notebook's parameter: a folder of other models' answers
+    answers: str = ""  # the notebook's parameter: answers of models that others trained
 
     @property
     def name(self) -> str:
         """Notebook, table, and perhaps the upgrade or whose models: the name that people type."""
-        further = self.upgrade, self.models_of.partition("-")[0], self.answers
+        further = self.upgrade, self.models_of.partition("-")[0], self.whose
         return f"{self.notebook}:{self.table}" + "".join(f"-{one}" for one in further if one)
+
+    @property
+    def whose(self) -> str:
+        """Whose answers are given, as a kept table's name says it."""
+        return Path(self.answers).name
 
     def tasks(self, scale: str) -> tuple:
         """The tasks at smoke, mini or paper."""
@@ -123,6 +128,15 @@ CATALOGUE = (
         },
         ("fashion_mnist",),
         ("imagenet",),
+    ),
+    *_of(
+        "Positive-Congruent Training",
+        "distillation",
+        {"4": "table 4: from a public ResNet that is there as its answers alone"},
+        ("cifar10",),
+        (),
+        (),
+        answers="cifar10_resnets/resnet20",
     ),
     *_of(
         "Positive-Congruent Training",
@@ -565,10 +579,10 @@ def _is_of(kept: _Kept, job: Job) -> bool:
     """
     entry, rest = job.entry, set(kept.parts[3:])
     mine = [one for one in CATALOGUE if one.notebook == entry.notebook]
-    own = {part for one in mine for part in (one.upgrade, one.answers)} - {""}
+    own = {part for one in mine for part in (one.upgrade, one.whose)} - {""}
     return (
         kept.parts[:3] == (entry.notebook, job.task, job.scale)
-        and own & rest == {entry.upgrade, entry.answers} - {""}
+        and own & rest == {entry.upgrade, entry.whose} - {""}
         and bool({entry.table, *entry.also} & rest)
     )
 

@@ -311,6 +311,12 @@ class Run:
         """Whether it was taken from results/: predictions as published, no weights."""
         return self.folder.parent.name == "recalled"
 
+    def whole(self) -> "Run":
+        """The run with all that it made: one from results/, which holds no weights, is computed
+        after all.
+        """
+        return self.again() if self.recalled and self.again else self
+
     @property
     def splits(self) -> list[str]:
         """The splits whose predictions it keeps."""

@@ -98,6 +98,7 @@ class Update:
     old_recipe: Recipe
     new_recipe: Recipe
     data: DataUpdate | None = None  # None: both sides train on the same examples
+    given: Run | None = None  # the old side's answers, where these are all there is of it
 
     @property
     def old_classes(self) -> tuple | None:
@@ -107,6 +108,8 @@ class Update:
     def old_run(self, study: Study, member: int, keep_epochs: Sequence[int] = ()) -> Run | Seen:
         """The old side's untreated model number `member`, which answers the training split too."""
         kept = {"keep_epochs": tuple(keep_epochs)}
+        if self.given is not None:
+            return study.add(self.given, logits=True)
         if self.data is None:
             return study.train(self.old_recipe, member, splits=_EVERY, **kept)
         splits = tuple(f"new_{split}" for split in _EVERY)

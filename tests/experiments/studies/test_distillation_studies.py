@@ -1,5 +1,6 @@
 """Studies of distillation: the update behind each table, who teaches whom, what stands below."""
 
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -19,7 +20,9 @@ from compatkit.experiments.studies.distillation_studies import (
 )
 from compatkit.experiments.studies.sides import Compared, Update
 from compatkit.experiments.studies.study import Study
+from compatkit.predictions import Predictions
 from compatkit.training.data_updates import more_classes, more_samples
+from compatkit.training.tasks import load_task
 
 
 def parameters(**changes):
@@ -27,7 +30,7 @@ def parameters(**changes):
     usual = {
         "task": "digits", "scale": "smoke", "seeds": 2, "table": "main", "ensemble": 0,
         "settings": 0, "data_dir": "", "encoder": "", "max_steps": -1, "from_results": False,
-        "keep_results": False, "old_logits": "auto",
+        "keep_results": False, "old_logits": "auto", "answers": "",
     }  # fmt: skip
     return SimpleNamespace(**(usual | changes))
 
@@ -262,6 +265,66 @@ def test_old_logits_of_changed_images_need_the_old_weights(begun):
     (models.olds[0].folder / f"epoch-{tiny.IMAGE_RECIPE.epochs}.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="old_logits kept"):
         models.treat_all(FocalDistillation())
+
+
+def test_an_old_model_from_the_results_is_trained_again_where_its_weights_are_needed(begun):
+    models = begun("3", tiny.image_task(), replace(tiny.IMAGE_RECIPE, mirrored=True), seeds=1)
+    models.train()
+    (old,) = models.olds
+    (trained,) = models.treat_all(FocalDistillation())
+    recalled = old.folder.parent / "recalled" / old.id
+    shutil.copytree(old.folder, recalled, ignore=shutil.ignore_patterns("*.safetensors"))
+    models.olds = [replace(old, folder=recalled, again=lambda: old)]
+    shutil.rmtree(trained.folder)
+    (again,) = models.treat_all(FocalDistillation())
+    assert again.id == trained.id and again.results["accuracy"] == trained.results["accuracy"]
+
+
+# --- an old model that others trained -------------------------------------------------------------
+
+
+@pytest.fixture
+def answers(tmp_path, monkeypatch):
+    """FOLDER/NAME of the noisy answers of a model of the digits."""
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path / "runs"))
+    digits, random = load_task("digits"), np.random.default_rng(0)
+    for split in ("train", "selection", "test"):
+        rows = getattr(digits, split)
+        label = np.array(rows["label"])
+        logits = np.eye(10)[label] + random.normal(0, 0.5, (len(label), 10))
+        made = Predictions(rows["id"], label=label, logits=logits.astype(np.float16))
+        made.save(tmp_path / f"theirs-{split}.parquet")
+    return str(tmp_path / "theirs")
+
+
+def test_a_model_that_is_there_as_its_answers_can_be_the_old_one(answers, capsys):
+    study = begin_distillation(parameters(table="4", answers=answers, old_logits="auto"))
+    models = DistillationStudy(study, update_of(study))
+    models.plan({"FD-KL": [FocalDistillation()]}, {})
+    assert "0 old" not in (told := capsys.readouterr().out) and " old" not in told
+    models.update = replace(
+        models.update, new_recipe=replace(models.update.new_recipe, epochs=1, max_steps=2)
+    )
+    models.train()
+    assert len({run.id for run in models.olds}) == 1 and len(models.olds) == 2
+    assert not models.recomputes and not models.ensembles
+    (run, other) = models.treat_all(FocalDistillation())
+    assert run.configuration["parents"] == other.configuration["parents"] == [models.olds[0].id]
+    notes = " ".join(models.notes())
+    assert "old: theirs, trained elsewhere and known by its answers alone" in notes
+    assert "one run serves all seeds" in notes and "those of the plain image" in notes
+
+
+def test_answers_are_for_the_table_of_another_architecture(answers):
+    with pytest.raises(ValueError, match="table 4; table '5a' trains its old models"):
+        begin_distillation(parameters(table="5a", answers=answers))
+
+
+@pytest.mark.parametrize("answers", ["nowhere/theirs", "theirs"])
+def test_answers_that_are_not_there_are_named(answers, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="hold no answers"):
+        update_of(begin_distillation(parameters(table="4", answers=answers)))
 
 
 # --- what is told ---------------------------------------------------------------------------------
