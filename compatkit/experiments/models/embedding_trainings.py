@@ -269,13 +269,8 @@ def embeddings_of(
     run: Run,  # of an encoder
     split: str,  # train, selection or test
 ) -> Embeddings:
-    """What a run embedded; ValueError for one that was read from results/."""
-    if not (run.folder / f"{split}.npz").is_file():
-        raise ValueError(
-            f"the run {run.id} keeps no embeddings: it was read from results/, which holds none; "
-            "train it here, without from_results"
-        )
-    return Embeddings.load(run.folder / f"{split}.npz")
+    """What a run embedded."""
+    return Embeddings.load(run.whole().folder / f"{split}.npz")
 
 
 def _save_head(head: nn.Linear, folder: Path) -> None:
@@ -289,7 +284,7 @@ def _head_of(run: Run) -> nn.Linear:
     """The head that an encoder's run kept."""
     from safetensors.torch import load_file
 
-    kept = load_file(run.folder / "head.safetensors")
+    kept = load_file(run.whole().folder / "head.safetensors")
     shape = reversed(kept["weight"].shape)
     if "scale" in kept:
         head = CosineHead(*shape)

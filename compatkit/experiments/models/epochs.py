@@ -36,7 +36,7 @@ def epoch_once(
     def compute(folder: Path) -> dict:
         """Load the epoch's weights and predict."""
         model, tokenizer = build(recipe, task, seed)
-        load_weights(model, run.folder / f"epoch-{epoch}.safetensors")
+        load_weights(model, run.whole().folder / f"epoch-{epoch}.safetensors")
         rows = encoded(recipe, task, tokenizer, "test")
 
         def answer(split: str):

@@ -220,20 +220,8 @@ def _evaluation(files: dict | None) -> dict:
 
 # %% ../../../nbs/experiments/models/language_trainings.ipynb #9ac45bfa
 def _weights_of(base: Run | str | Path) -> Path:
-    """The folder of a base's weights; ValueError if the run was read from results/."""
-    if isinstance(base, Run):
-        _has_weights(base)
-        return base.folder / "model"
-    return Path(base)
-
-
-def _has_weights(run: Run) -> None:
-    """ValueError for a run that was read from results/, which holds no weights."""
-    if run.recalled:
-        raise ValueError(
-            f"the run {run.id} was read from results/, which holds no weights: train it here, "
-            "without from_results"
-        )
+    """The folder of a base's weights."""
+    return base.whole().folder / "model" if isinstance(base, Run) else Path(base)
 
 
 def _name_of(base: Run | str | Path) -> str:
@@ -351,10 +339,10 @@ def adapted(
     *,
     any_base: bool = False,  # whether the adapter may be that of another base of the same shape
 ) -> tuple:
-    """(model with the run's adapter, tokenizer), on a GPU if there is one; ValueError if the run
-    was read from results/, and as of load_adapter.
+    """(model with the run's adapter, tokenizer), on a GPU if there is one; ValueError as of
+    load_adapter.
     """
-    _has_weights(run)
+    run = run.whole()
     precision = run.configuration["recipe"]["precision"]
     model, tokenizer = language_model(_weights_of(base), precision)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")

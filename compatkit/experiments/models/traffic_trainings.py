@@ -165,15 +165,10 @@ def keep_embedded(model: torch.nn.Module, rows: dict, task: Task, folder: Path) 
 
 
 def embeddings_of(run: Run, split: str) -> np.ndarray:
-    """(N, H) in the order of the answers; ValueError for a run that was read from results/."""
+    """(N, H) in the order of the answers."""
     from safetensors.numpy import load_file
 
-    if run.recalled:
-        raise ValueError(
-            f"the run {run.id} was read from results/, which holds no embeddings: train a head "
-            "without from_results"
-        )
-    return load_file(str(run.folder / _EMBEDDINGS))[split].astype(np.float32)
+    return load_file(str(run.whole().folder / _EMBEDDINGS))[split].astype(np.float32)
 
 # %% ../../../nbs/experiments/models/traffic_trainings.ipynb #rtr00016
 class Lesson(NamedTuple):

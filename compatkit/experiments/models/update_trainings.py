@@ -59,13 +59,12 @@ def old_model(update: DataUpdate, recipe: Recipe, run: Run) -> nn.Module:
     kept. FileNotFoundError if it kept none.
     """
     model, _ = build(recipe, update.old, 0)
-    paths = sorted(run.folder.glob("*.safetensors"))
+    paths = sorted(run.whole().folder.glob("*.safetensors"))
     if len(paths) != 1:
         raise FileNotFoundError(
             f"the run {run.id} keeps {[path.name for path in paths] or 'no weights'}, and one file "
             "of weights is needed: take a run of update_once, or of train_once(…, "
-            "keep_epochs=(recipe.epochs,)); what was read from results/ has no weights and must "
-            "be trained again"
+            "keep_epochs=(recipe.epochs,))"
         )
     load_weights(model, paths[0])
     return model.eval()
@@ -79,7 +78,7 @@ def updated_model(
     """
     task = grown_task(update)
     model, tokenizer = build(recipe, task, 0)
-    load_weights(model, run.folder / "model.safetensors")
+    load_weights(model, run.whole().folder / "model.safetensors")
     return model.eval(), tokenizer, task
 
 # %% ../../../nbs/experiments/models/update_trainings.ipynb #0d99e26a

@@ -312,10 +312,17 @@ class Run:
         return self.folder.parent.name == "recalled"
 
     def whole(self) -> "Run":
-        """The run with all that it made: one from results/, which holds no weights, is computed
-        after all.
+        """The run with all that it made: one from results/, which holds predictions alone, is
+        computed after all. ValueError where nothing is known but its record.
         """
-        return self.again() if self.recalled and self.again else self
+        if not self.recalled:
+            return self
+        if self.again is None:
+            raise ValueError(
+                f"the run {self.id} was read from results/, which holds neither weights nor "
+                "embeddings: train it here, without from_results"
+            )
+        return self.again()
 
     @property
     def splits(self) -> list[str]:

@@ -108,13 +108,8 @@ def candidates_once(
 
 
 def candidates_of(run: Run, split: str, number: int) -> Candidates:
-    """The first candidates that a run kept; ValueError for one that was read from results/."""
-    if not (run.folder / f"{split}.parquet").is_file():
-        raise ValueError(
-            f"the run {run.id} keeps no candidates: it was read from results/, which holds no "
-            "texts; make it here, without from_results"
-        )
-    return Candidates.load(run.folder / f"{split}.parquet").first(number)
+    """The first candidates that a run kept."""
+    return Candidates.load(run.whole().folder / f"{split}.parquet").first(number)
 
 
 def chosen_once(

@@ -131,7 +131,7 @@ def test_a_recalled_run_holds_no_embeddings(tmp_path):
     from compatkit.experiments.running.runs import Run
 
     kept = Run(tmp_path / "recalled" / "encoder-1", {"id": "encoder-1"})
-    with pytest.raises(ValueError, match="keeps no embeddings"):
+    with pytest.raises(ValueError, match="neither weights nor"):
         embeddings_of(kept, "test")
 
 

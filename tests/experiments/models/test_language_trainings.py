@@ -188,9 +188,9 @@ def test_a_run_without_weights_cannot_be_built_upon(tmp_path):
     folder, recipe = base(tmp_path / "base", 0, TOKENIZERS[0]), replace(RECIPE, max_steps=1)
     run = task_adapter_once(folder, animals(), recipe, 0, tmp_path / "runs")
     recalled = replace(run, folder=tmp_path / "recalled" / run.id)
-    with pytest.raises(ValueError, match="holds no weights: train it here, without from_results"):
+    with pytest.raises(ValueError, match="neither weights nor embeddings: train it here"):
         adapted(folder, recalled)
-    with pytest.raises(ValueError, match="holds no weights: train it here, without from_results"):
+    with pytest.raises(ValueError, match="neither weights nor embeddings: train it here"):
         task_adapter_once(recalled, animals(), replace(recipe, rank=2), 0, tmp_path / "runs")
 
 

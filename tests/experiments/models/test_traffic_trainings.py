@@ -1,7 +1,9 @@
 """Traffic that is in no other part, and runs about it that are made once."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from retiring import models, world  # noqa: F401 (fixtures)
 
@@ -49,9 +51,13 @@ def test_hard_answers_train_a_head_too(models, tmp_path):  # noqa: F811
     assert found.predictions("new_test").logits.shape[1] == 3
 
 
-def test_embeddings_are_not_in_results(models):  # noqa: F811
-    with pytest.raises(ValueError, match="holds no embeddings"):
-        embeddings_of(SimpleNamespace(id="x", recalled=True), "traffic")
+def test_embeddings_are_not_in_results(models, tmp_path):  # noqa: F811
+    asked = models.new_asked(0)
+    kept = replace(asked, folder=tmp_path / "recalled" / asked.id)
+    with pytest.raises(ValueError, match="neither weights nor"):
+        embeddings_of(replace(kept, again=None), "traffic")
+    again = embeddings_of(replace(kept, again=lambda: asked), "traffic")
+    assert np.array_equal(again, embeddings_of(asked, "traffic"))
 
 
 def test_a_lesson_says_what_decides_it(models):  # noqa: F811

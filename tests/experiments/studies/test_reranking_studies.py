@@ -128,7 +128,7 @@ def test_mini_sums_are_below_100_and_the_old_base_reads_less():
 def test_candidates_that_were_recalled_are_not_there(tmp_path):
     from compatkit.experiments.running.runs import Run
 
-    with pytest.raises(ValueError, match="keeps no candidates"):
+    with pytest.raises(ValueError, match="neither weights nor"):
         candidates_of(Run(tmp_path / "recalled" / "c-1", {"id": "c-1"}), "test", 5)
 
 
