@@ -26,6 +26,7 @@ from compatkit.experiments.running.runs import (
     Run,
     contains,
     flat,
+    project_root,
     results_folder,
     run_id,
     write_json,
@@ -40,6 +41,7 @@ from compatkit.experiments.running.store import (
     studies,
 )
 from ...predictions import Predictions
+from ...support.messages import few
 
 # %% ../../../nbs/experiments/running/published.ipynb #b8cb3933
 _PATH = re.compile(r"(?<![\w:/.<\\])(?:~/|/|[A-Z]:\\)[\w.+-]+(?:[/\\][\w.+@-]+)+")
@@ -124,6 +126,22 @@ def _as_kept(one: ToPublish) -> list[Kept]:
     return kept
 
 
+def _refuse_unclean(runs: Sequence[Run], where: Path) -> None:
+    """ValueError where runs that the project would keep were computed with changes that were not
+    committed: no commit holds their code, whatever the tree is like now.
+    """
+    root = project_root()
+    if root is None or where.resolve() != (root / "results").resolve():
+        return
+    unclean = [run for run in runs if (run.record.get("commit") or {}).get("dirty", True)]
+    if unclean:
+        raise ValueError(
+            f"keep_results: {len(unclean)} of {len(runs)} runs were computed while there were "
+            f"uncommitted changes, among them {few([run.id for run in unclean])}: remove "
+            f"{unclean[0].folder} and the others, and the same command computes them again"
+        )
+
+
 def publish_study(
     study: str,  # the folder's name, such as gated-fusion-sst2
     runs: Sequence[ToPublish],
@@ -131,9 +149,11 @@ def publish_study(
 ) -> None:
     """Add runs to a study in one writing; one that another study has is replaced there.
 
-    Runs that came from results/ stay as they are there.
+    Runs that came from results/ stay as they are there. ValueError for one over 1 MB, with machine
+    paths, or, in the project's own results/, computed by code that was not committed.
     """
     where, own = _results_at(results), [one for one in runs if not one.run.recalled]
+    _refuse_unclean([one.run for one in own], where)
     kept = {one.run.id: _as_kept(one) for one in own}
     if not kept:
         return

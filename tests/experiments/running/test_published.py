@@ -55,6 +55,19 @@ def test_a_run_gives_its_predictions_or_says_what_it_has(tmp_path):
         run.predictions("valid")
 
 
+@pytest.mark.parametrize("commit", [{"commit": "1234", "dirty": True}, None])
+def test_the_project_keeps_no_run_of_code_that_was_not_committed(tmp_path, monkeypatch, commit):
+    run = published_run(tmp_path)
+    run.record["commit"] = commit
+    monkeypatch.setattr(published, "project_root", lambda: tmp_path)
+    with pytest.raises(ValueError, match=f"1 of 1 runs .*{run.id}.* remove .*{run.folder.name}"):
+        published.publish(run, results=tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+    published.publish(run, results=tmp_path / "mine")
+    run.record["commit"] = {"commit": "1234", "dirty": False}
+    published.publish(run, results=tmp_path / "results")
+
+
 def test_published_runs_hold_no_label_no_text_and_no_paths(tmp_path):
     run = published_run(tmp_path)
     shared = published.publish(run, results=tmp_path / "results", study="example-study")
