@@ -331,8 +331,8 @@ class DistillationStudy:
             Compared(f"most central of {self.size}", *centres),
         ]
 
-    def notes(self) -> tuple:
-        """What stands below the table."""
+    def notes(self, searched: bool = True) -> tuple:
+        """What stands below the table; of one whose settings are fixed, nothing of a choice."""
         study, update, own = self.study, self.update, []
         if update.data:
             known = len(self.pair.olds[0].predictions("test"))
@@ -364,7 +364,7 @@ class DistillationStudy:
             own.append(
                 "both models start from one body that was trained on half of the training split"
             )
-        return study.notes(self.pair, *own)
+        return study.notes(self.pair, *own, searched=searched)
 
     def _image_notes(self) -> list[str]:
         """How images are changed in training, and of which ones the old logits are."""

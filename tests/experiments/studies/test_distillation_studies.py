@@ -337,6 +337,8 @@ def test_notes_say_which_examples_count(begun, capsys):
     note = f"measured on the {known:,} test examples whose class it knows, and accuracy once more"
     assert any(note in line for line in models.notes())
     assert any("ensembles" in line for line in models.notes())
+    assert any("settings tried on 1 of 1" in line for line in models.notes())
+    assert not any("settings tried" in line for line in models.notes(searched=False))
     assert set(models.labels) >= {"train", "test", "new_train", "new_test"}
     models.check([])
     assert "training examples right" not in capsys.readouterr().out, "it knows some classes only"
