@@ -285,7 +285,7 @@ class Case:
         self.tokens = longest(folder, max_length)
         self.old = answers_run(task, answers, **home)
         self.new = model_run(task, folder, self.tokens, **home)
-        self.pair = self.upgrade(1, Recipe("linear"))
+        self.pair = self.upgrade(1, Recipe("given", "the new model"))
         self.memory = self.new.results["bytes"]
         self.rows, self.costs = self.pair.old_and_new(), {"new model": Cost(1, memory=self.memory)}
         self.applies_not: dict[str, str] = {}  # method → why
@@ -293,7 +293,7 @@ class Case:
     def upgrade(self, seeds: int, recipe: Recipe) -> Upgrade:
         """The two given models, as often as there are trainings."""
         olds, news = (self.old,) * seeds, (self.new,) * seeds
-        return Upgrade("own", self.task, Recipe("linear"), recipe, olds, news)
+        return Upgrade("own", self.task, Recipe("given", "the old model"), recipe, olds, news)
 
     def add(self, row: Row, *cost: object) -> None:
         """A method's row, and what it costs beside the memory of the new model."""
