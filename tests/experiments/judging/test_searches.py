@@ -201,7 +201,7 @@ def test_a_dial_that_says_otherwise_is_caught(tmp_path):
     shutil.copytree(ROOT / "results" / folder.name, folder)
     lines = list(read_records(folder).values())
     for one in (one for one in lines if one["configuration"]["kind"] == "dial"):
-        one["results"]["selection"][2][1] = 0.9  # the chosen weight would have many flips
+        one["results"]["selection"][2] = [0.99, 0.0]  # a weight that was passed over would be best
     text = "".join(json.dumps(one, sort_keys=True) + "\n" for one in lines)
     (folder / "records.jsonl").write_text(text)
     found = choices_verdict(Shelf(tmp_path).table("reranking-arithmetic-mini-main"))
