@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ..models.recipes import Experiment, Recipe, at_scale, upgrade_recipes
 from ..models.upgrades import Upgrade
 from ..running.parameters import SCALES, choose_scale
-from ..running.published import published
+from ..running.published import PublishedRun, published
 from ..running.runs import Run, find, project_root
 from .study import Planned, Study, labels_of
 from ...predictions import Predictions, with_labels
@@ -46,7 +46,9 @@ class Labelled(NamedTuple):
 
 # %% ../../../nbs/experiments/studies/untreated_runs.ipynb #6cb00a1a
 class Group(NamedTuple):
-    """Untreated runs of one recipe and one state of the code."""
+    """Untreated runs of one recipe and one state of the code; published ones of any state, as
+    wherever results/ is read.
+    """
 
     recipe: dict  # as runs record it
     runs: dict  # seed → Run; None is a linear model's seed
@@ -79,7 +81,8 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
     groups: dict[str, Group] = {}
     for run in runs:
         recipe = run.configuration["recipe"]
-        key = json.dumps([recipe, run.code], sort_keys=True)
+        code = "" if isinstance(run, PublishedRun) else run.code
+        key = json.dumps([recipe, code], sort_keys=True)
         group = groups.setdefault(key, Group(recipe, {}))
         group.runs.setdefault(run.configuration["seed"], run)
     return sorted(groups.values(), key=Group.rank, reverse=True)
