@@ -46,9 +46,7 @@ class Labelled(NamedTuple):
 
 # %% ../../../nbs/experiments/studies/untreated_runs.ipynb #6cb00a1a
 class Group(NamedTuple):
-    """Untreated runs of one recipe and one state of the code; published ones of any state, as
-    wherever results/ is read.
-    """
+    """Untreated runs of one recipe and one state of the code, or published ones of any state."""
 
     recipe: dict  # as runs record it
     runs: dict  # seed → Run; None is a linear model's seed
@@ -81,10 +79,10 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
     groups: dict[str, Group] = {}
     for run in runs:
         recipe = run.configuration["recipe"]
-        code = "" if isinstance(run, PublishedRun) else run.code
-        key = json.dumps([recipe, code], sort_keys=True)
-        group = groups.setdefault(key, Group(recipe, {}))
-        group.runs.setdefault(run.configuration["seed"], run)
+        for code in {run.code, "" if isinstance(run, PublishedRun) else run.code}:
+            key = json.dumps([recipe, code], sort_keys=True)
+            group = groups.setdefault(key, Group(recipe, {}))
+            group.runs.setdefault(run.configuration["seed"], run)
     return sorted(groups.values(), key=Group.rank, reverse=True)
 
 # %% ../../../nbs/experiments/studies/untreated_runs.ipynb #b7bfa695

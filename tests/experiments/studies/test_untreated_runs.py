@@ -9,8 +9,8 @@ import tiny
 
 from compatkit.experiments.models import recipes, trainings
 from compatkit.experiments.models.recipes import Recipe
-from compatkit.experiments.running.published import publish
-from compatkit.experiments.running.runs import run_once
+from compatkit.experiments.running.published import PublishedRun, publish
+from compatkit.experiments.running.runs import Run, run_once
 from compatkit.experiments.studies import untreated_runs as room
 from compatkit.experiments.studies.study import Study
 from compatkit.experiments.studies.untreated_runs import Labelled, UntreatedRuns, grouped
@@ -146,6 +146,14 @@ def test_published_runs_come_first_and_get_the_tasks_labels(complete, tmp_path, 
     assert np.array_equal(labelled.label, ours.predictions("test").label)
     with pytest.raises(ValueError, match="test-"):
         Labelled(theirs, {"test": {}}).predictions("test")
+
+
+def test_published_runs_of_several_states_of_the_code_are_one_group(complete):
+    olds = untreated(complete).sides("mini", "a")[0]
+    shelf = [PublishedRun(run.folder, run.record | {"code": str(n)}) for n, run in enumerate(olds)]
+    assert [group.olds(2) for group in grouped(shelf)][0] == shelf
+    local = [Run(run.folder, run.record) for run in shelf]
+    assert all(group.olds(2) is None for group in grouped(local))
 
 
 def test_without_runs_the_command_that_trains_them_is_named(tmp_path):
