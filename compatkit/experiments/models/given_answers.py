@@ -202,12 +202,17 @@ def answers_of(
     data_dir: str | Path = "",  # where data sets lie; else $COMPATKIT_DATA
     home: str | Path | None = None,  # where runs live
 ) -> Run:
-    """The run of one model's answers; errors of `folder_of_answers`, `read_answers` and
-    `given_answers`.
+    """The run of one model's answers, to train with.
+
+    ValueError where logits or answers to training examples are missing; errors of
+    `folder_of_answers`, `read_answers` and `given_answers`.
     """
     place = Path(place)
     folder = folder_of_answers(str(place.parent), data_dir)
-    return answers_run(task, given_answers(task, read_answers(folder / place.name, task)), home)
+    given = given_answers(task, read_answers(folder / place.name, task))
+    if lacking := given.training or ("" if given.has_logits else "they have no logits"):
+        raise ValueError(f"nothing can be trained with the answers of {place}: {lacking}")
+    return answers_run(task, given, home)
 
 
 def published_answers(

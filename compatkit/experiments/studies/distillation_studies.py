@@ -192,9 +192,8 @@ class DistillationStudy:
         compares both and begins with those that were kept.
         """
         asked = self.study.chosen.old_logits
-        wanted = (
-            self.augments and not self.update.given if asked == "auto" else asked == "recomputed"
-        )
+        can = self.augments and not self.update.given
+        wanted = can if asked == "auto" else asked == "recomputed"
         return wanted and self.table not in ("augmentation", "mrpc")
 
     @property

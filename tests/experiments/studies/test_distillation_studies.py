@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -313,6 +314,19 @@ def test_a_model_that_is_there_as_its_answers_can_be_the_old_one(answers, capsys
     notes = " ".join(models.notes())
     assert "old: theirs, trained elsewhere and known by its answers alone" in notes
     assert "one run serves all seeds" in notes and "those of the plain image" in notes
+
+
+def test_answers_that_nothing_can_be_trained_with_are_refused(answers):
+    chosen = parameters(table="4", answers=answers)
+    for split in ("test", "selection", "train"):
+        file = f"{answers}-{split}.parquet"
+        told = Predictions.load(file)
+        told.replace(prediction=told.logits.argmax(1), logits=None).save(file)
+    with pytest.raises(ValueError, match="theirs: they have no logits"):
+        update_of(begin_distillation(chosen))
+    Path(f"{answers}-train.parquet").unlink()
+    with pytest.raises(ValueError, match="theirs: .* training examples have no old answer"):
+        update_of(begin_distillation(chosen))
 
 
 def test_answers_are_for_the_table_of_another_architecture(answers):
