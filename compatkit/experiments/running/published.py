@@ -34,6 +34,7 @@ from compatkit.experiments.running.runs import (
 from compatkit.experiments.running.store import (
     Kept,
     checked_predictions,
+    differs,
     extend_study,
     packed_size,
     read_records,
@@ -142,15 +143,41 @@ def _refuse_unclean(runs: Sequence[Run], where: Path) -> None:
         )
 
 
+def _refuse_other_answers(
+    runs: Sequence[ToPublish],
+    kept: Mapping[str, Sequence[Kept]],  # id → what the run answered, as it is published
+    published: Mapping[str, "PublishedRun"],
+) -> None:
+    """ValueError where runs are kept already with other answers: tables rest on those."""
+    other = [
+        one.run.id
+        for one in runs
+        if one.run.id in published
+        and any(
+            each.split in published[one.run.id].splits
+            and differs(each.predictions, published[one.run.id].predictions(each.split))
+            for each in kept[one.run.id]
+        )
+    ]
+    if other:
+        raise ValueError(
+            f"keep_results: {len(other)} of {len(runs)} runs are kept already with other answers, "
+            f"as another machine or version gives them, among them {few(other)}, and tables rest "
+            "on those: -p from_results True takes what is kept and computes what it lacks; to "
+            "replace it, first remove from results/ the tables that rest on these runs, and the "
+            "runs with .ci/results.py --prune"
+        )
+
+
 def publish_study(
     study: str,  # the folder's name, such as gated-fusion-sst2
     runs: Sequence[ToPublish],
     results: str | Path | None = None,  # results/ at the project's root by default
 ) -> None:
-    """Add runs to a study in one writing; one that another study has is replaced there.
+    """Add runs to a study in one writing; one that another study has stays there.
 
-    Runs that came from results/ stay as they are there. ValueError for one over 1 MB, with machine
-    paths, or, in the project's own results/, computed by code that was not committed.
+    ValueError for a run over 1 MB, with machine paths, kept already with other answers, or, in the
+    project's own results/, computed by code that was not committed.
     """
     where, own = _results_at(results), [one for one in runs if not one.run.recalled]
     _refuse_unclean([one.run for one in own], where)
@@ -159,7 +186,9 @@ def publish_study(
         return
     # two studies may bring the same run at once, and one of them keeps it
     with results_lock(where):
-        places = {name: run.folder for name, run in _index(where).items()}
+        there = _index(where)
+        _refuse_other_answers(own, kept, there)
+        places = {name: run.folder for name, run in there.items()}
         groups: dict[Path, list[ToPublish]] = {}
         for one in own:
             groups.setdefault(places.get(one.run.id, where / study), []).append(one)
@@ -177,7 +206,7 @@ def publish(
 ) -> Run:
     """Copy a run's record and its ids with predictions into a study of `results`.
 
-    ValueError over 1 MB or for machine paths.
+    ValueError as from `publish_study`.
     """
     where = _results_at(results)
     publish_study(study or "other", [ToPublish(run, logits, tuple(splits))], where)

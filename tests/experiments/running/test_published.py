@@ -131,6 +131,24 @@ def test_a_study_is_extended_and_a_run_stands_in_one_only(tmp_path):
         published.published_runs(results)
 
 
+def test_a_kept_run_stays_what_it_is_and_other_answers_are_refused(tmp_path):
+    results, splits = tmp_path / "results", ("selection", "test")
+    here, there = (
+        published_run(tmp_path / name, classes=None, label=[1] * 50, logits=logits)
+        for name, logits in (("here", [[0.0, 1.0]] * 50), ("there", [[0.0, 1.25]] * 50))
+    )
+    assert here.id == there.id
+    published.publish(here, results, study="study")
+    published.publish(there, results)  # the same predictions, and that is what was kept
+    published.publish(here, results, logits=True)
+    before = (results / "study" / "predictions.parquet").read_bytes()
+    with pytest.raises(ValueError, match="1 of 1 runs are kept already with other answers") as told:
+        published.publish_study("other", [published.ToPublish(there, True, splits)], results)
+    assert here.id in str(told.value) and "-p from_results True" in str(told.value)
+    assert (results / "study" / "predictions.parquet").read_bytes() == before
+    assert not (results / "other").exists()
+
+
 def test_two_studies_that_bring_the_same_runs_at_once_keep_them_once(tmp_path):
     made = [published_run(tmp_path, configuration={"kind": "shared", "at": at}) for at in range(4)]
     groups = [[published.ToPublish(run) for run in made[first:]] for first in range(4)]
@@ -263,7 +281,9 @@ def test_what_a_recalled_run_lacks_is_computed_once(tmp_path, monkeypatch):
                 back.predictions("train").logits.tolist() == run.predictions("test").logits.tolist()
                 and len(made) == 1
             )
-        assert not ask().recalled, "the whole run is there now"
+        again = ask()
+        assert again.recalled, "what is published comes before a copy of one's own"
+        assert again.whole().folder.parent == tmp_path / "elsewhere" and len(made) == 1
         with pytest.raises(
             FileNotFoundError, match=r"no predictions of 'validation'; it has \['test', 'train'\]"
         ):
