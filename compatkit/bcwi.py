@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 # %% ../nbs/bcwi.ipynb #15345395
-from .metrics import FlipCounts
+from .metrics import FlipCounts, mean_interval
 from .predictions import Predictions
 from .support.paired import score_statistic
 from .support.pictures import LINES, house_style, looks
@@ -314,16 +314,9 @@ def target_interval(
     level: float = 0.95,
 ) -> tuple:
     """(low, high): the t-interval of the mean. ValueError for what is no accuracy, such as nan."""
-    from scipy.stats import t
-
     if wrong := [one for one in accuracies if not 0 <= one <= 1]:
         raise ValueError(f"a target model's accuracy is {wrong[0]}; it is a share from 0 to 1")
-    mean, error = (
-        float(np.mean(accuracies)),
-        float(np.std(accuracies, ddof=1)) / math.sqrt(len(accuracies)),
-    )
-    reach = float(t.ppf((1 + level) / 2, len(accuracies) - 1)) * error
-    return mean - reach, mean + reach
+    return mean_interval(accuracies, level)
 
 # %% ../nbs/bcwi.ipynb #4b8ba03d
 def soup(

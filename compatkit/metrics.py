@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['MEASURES', 'BEYOND_NOISE', 'MCNEMAR', 'BESIDE', 'SCORE_MEASURES', 'MODEL_MEASURES', 'FlipCounts', 'Measure',
            'clopper_pearson', 'written', 'SmoothFlips', 'smooth_flips', 'fix_rate', 'new_fault_rate', 'agreement',
-           'fit_temperature', 'Sureness', 'calibration_error', 'macro_f1', 'OverSeeds', 'over_seeds', 'on_par',
-           'lowest_nfr', 'competent', 'PairedDifference', 'paired_difference', 'crossed_difference']
+           'fit_temperature', 'Sureness', 'calibration_error', 'macro_f1', 'OverSeeds', 'over_seeds', 'mean_interval',
+           'on_par', 'lowest_nfr', 'competent', 'PairedDifference', 'paired_difference', 'crossed_difference']
 
 # %% ../nbs/metrics.ipynb #798acf18
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -758,6 +758,18 @@ def over_seeds(
     return OverSeeds(
         float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else nan, len(values)
     )
+
+
+def mean_interval(
+    values: Iterable[float],  # one number per seed or measurement, at least two
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """(low, high): Student's t-interval of the mean; nan for one number, ValueError for none."""
+    from scipy.stats import t
+
+    mean, spread, count = over_seeds(values)
+    arm = float(t.ppf((1 + level) / 2, count - 1)) * spread / sqrt(count)
+    return mean - arm, mean + arm
 
 
 def on_par(

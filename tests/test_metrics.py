@@ -22,6 +22,7 @@ from compatkit.metrics import (
     fix_rate,
     lowest_nfr,
     macro_f1,
+    mean_interval,
     new_fault_rate,
     on_par,
     over_seeds,
@@ -443,6 +444,17 @@ def test_bad_logits_have_no_temperature(logits, label, message):
 
 
 # -- rules ----------------------------------------------------------------------------------------
+
+
+def test_the_interval_of_a_mean_is_scipys():
+    from scipy import stats
+
+    values = [0.2, 0.5, 0.3, 0.9]
+    asked = stats.ttest_1samp(values, 0).confidence_interval(0.9)
+    assert mean_interval(values, 0.9) == pytest.approx(tuple(asked))
+    assert all(isnan(end) for end in mean_interval([0.5]))
+    with pytest.raises(ValueError):
+        mean_interval([])
 
 
 def test_over_seeds():

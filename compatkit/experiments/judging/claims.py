@@ -34,7 +34,7 @@ from compatkit.experiments.reporting.verdicts import (
     level_among,
 )
 from ..running.runs import results_folder
-from ...metrics import PairedDifference, over_seeds
+from ...metrics import PairedDifference, mean_interval
 from ...support.paired import CrossedMean
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #63dfeecf
@@ -900,15 +900,10 @@ def _of_costs(claim: Claim, table: ResultTable, name: str) -> Evidence | None:
 
 def _costs_more(row: Row) -> str:
     """Whether a row costs noticeable memory, or time by the 95 % interval over measurements."""
-    from scipy.stats import t
-
     if min(one["bytes"] for one in row.by_seed) >= NOTICED:
         return "holds"
-    mean, spread, count = over_seeds([one["time"] - 1 for one in row.by_seed])
-    arm = t.ppf(0.975, count - 1) * spread / count**0.5
-    if mean - arm > 0:
-        return "holds"
-    return "does not hold" if mean + arm <= 0 else "undecided"
+    low, high = mean_interval([one["time"] - 1 for one in row.by_seed])
+    return "holds" if low > 0 else "does not hold" if high <= 0 else "undecided"
 
 
 _OPPOSITE = {"holds": "does not hold", "does not hold": "holds"}

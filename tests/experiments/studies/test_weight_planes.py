@@ -21,8 +21,8 @@ from compatkit.experiments.studies.weight_planes import (
     markdown_table,
     matching_words,
     nearest_matching,
-    over_seeds,
     plane_picture,
+    seeds_words,
     surface,
 )
 from compatkit.support.pictures import text_problems
@@ -101,7 +101,7 @@ def test_a_surface_measures_shares(family):
 
 
 def test_numbers_over_seeds():
-    assert over_seeds([1.0, 3.0]) == "2.00 ± 1.41" and over_seeds([0.5], 100, 0) == "50"
+    assert seeds_words([1.0, 3.0]) == "2.00 ± 1.41" and seeds_words([0.5], 100, 0) == "50"
     assert markdown_table([["a"], ["b"]]) == "| a |\n| --- |\n| b |"
 
 
