@@ -121,8 +121,8 @@ def test_what_ensembles_leave_is_compared_group_by_group():
 
 
 def test_a_place_holds_all_tables_of_an_upgrade_and_overwrites_nothing(shelf):
-    (group,) = (group for group in places(shelf).values() if group[0].task == "pydoc")
-    assert [one.name for one in group] == NAMES
+    groups = [[one.name for one in group] for group in places(shelf).values()]
+    assert NAMES in groups, "tables of other seeds of the same task are a place of their own"
     everywhere = [one.name for tables in places(shelf).values() for one in tables]
     assert len(everywhere) == len(set(everywhere)) > 20
 
