@@ -9,7 +9,7 @@ __all__ = ['Pairs', 'Seen', 'ratio', 'placements', 'difference_of', 'asked_of', 
 # %% ../../../nbs/experiments/judging/evidence.ipynb #9f8d9ceb
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -560,13 +560,25 @@ def evidence(
     """
     names = list(shelf.tables) if names is None else list(names)
     tables = {name: table_evidence(shelf.table(name)) for name in names}
-    groups = [
-        group for group in places(shelf).values() if {one.name for one in group} <= set(names)
-    ]
+    groups = places(shelf)
     return {
         "tables": tables,
-        "places": [place_evidence(group) for group in groups],
+        "places": [
+            place_evidence(group) | {"within": _within(key, groups)}
+            for key, group in groups.items()
+            if {one.name for one in group} <= set(names)
+        ],
     }
+
+
+def _within(key: tuple, groups: Mapping[tuple, Sequence[KeptTable]]) -> list[str]:
+    """The first table of each place that has all models of this one and more: the same upgrade
+    with more seeds.
+    """
+    models, *measured = key
+    return [
+        group[0].name for (more, *how), group in groups.items() if how == measured and models < more
+    ]
 
 
 def write_evidence(

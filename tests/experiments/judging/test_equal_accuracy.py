@@ -24,11 +24,18 @@ from compatkit.experiments.judging.equal_accuracy import (
 from compatkit.support.pictures import text_problems
 
 
-def place(name, nfr=0.04, reseed=None, old=0.7, points=None, recurring=None, **methods):
-    about = {"place": name, "tables": [], "seeds": 3, "accuracy": 0.8, "accuracy_old": old}
+def place(name, nfr=0.04, reseed=None, old=0.7, points=None, recurring=None, within=(), **methods):
+    about = {
+        "place": name,
+        "tables": [f"of-{name}"],
+        "within": [*within],
+        "seeds": 3,
+        "accuracy": 0.8,
+        "accuracy_old": old,
+    }
     about |= {"nfr": nfr, "churn": 0.1, "reseed": reseed or {"old": None, "new": None}}
     about |= {"shared_base": name == "piqa", "methods": methods, "points": points or {}}
-    about |= {"recurring": recurring}
+    about |= {"recurring": recurring, "intervals": dict.fromkeys(methods, [None] * 3)}
     return about
 
 
@@ -58,6 +65,16 @@ def test_the_lowest_of_points_is_none_where_none_is_as_accurate():
 
 
 DIAL = "mixture of old and new logits"
+
+
+def test_an_upgrade_counts_once_where_a_method_has_the_most_seeds(tmp_path):
+    other = "vote of five new models"
+    larger = place("more seeds", 0.04, **{DIAL: [0.01, 0.01, 0.01]})
+    smaller = {DIAL: [0.02, 0.02, 0.02], other: [0.03, 0.03, 0.03]}
+    write(tmp_path, place("few seeds", 0.04, within=["of-more seeds"], **smaller), larger)
+    made = {one.family.method: one.levels[0] for one in method_summaries(tmp_path)}
+    assert made[DIAL] == Level(0.25, 0.25, 0.25, 1, 1) and made[other].median == 0.75
+    assert "few seeds" not in noise_markdown(tmp_path) + open_questions_markdown(tmp_path)
 
 
 def test_summaries_are_medians_in_which_an_unreached_level_counts_as_untreated(tmp_path):
