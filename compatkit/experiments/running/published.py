@@ -14,7 +14,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from compatkit.experiments.running.runs import (
     write_json,
 )
 from compatkit.experiments.running.store import (
+    RECORDS,
     Kept,
     checked_predictions,
     differs,
@@ -239,8 +240,15 @@ def _results_at(results: str | Path | None) -> Path:
 
 def _index(results: Path) -> dict[str, PublishedRun]:
     """id → run of all studies; ValueError where two studies have the same run."""
+    states = [(folder, (folder / RECORDS).stat().st_mtime_ns) for folder in studies(results)]
+    return dict(_index_at(tuple(states)))
+
+
+@lru_cache(maxsize=4)
+def _index_at(states: tuple[tuple[Path, int], ...]) -> dict[str, PublishedRun]:
+    """The same for folders and the times at which their records were written."""
     found: dict[str, PublishedRun] = {}
-    for folder in studies(results):
+    for folder, _ in states:
         for name, record in read_records(folder).items():
             if name in found:
                 raise ValueError(
@@ -325,18 +333,25 @@ def _recalled(results: Path, labels: dict, where: Path, configuration: dict) -> 
     """A published run with its predictions labelled, under recalled/; None if it was not
     published in any precision.
     """
-    ids, index = _in_any_precision(configuration), None
+    ids, index = _in_any_precision(configuration), _index(results)
     for precision, identifier in ids.items():
+        if identifier not in index:
+            continue
         folder = where / "recalled" / identifier
-        if not folder.exists():
-            index = _index(results) if index is None else index
-            if identifier not in index:
-                continue
+        if not _is_copy(folder, index[identifier].record):
             _keep_recalled(index[identifier], labels, folder)
         if precision != (asked := next(iter(ids))):
             _say_precision(asked, precision)
         return Run.load(folder)
     return None
+
+
+def _is_copy(folder: Path, record: dict) -> bool:
+    """Whether a folder under recalled/ holds a run as it is published now, and not as it was."""
+    if not folder.exists():
+        return False
+    there = Run.load(folder).record
+    return all(there[name] == record[name] for name in ("started", "predictions"))
 
 
 def _keep_recalled(kept: PublishedRun, labels: dict, folder: Path) -> None:
@@ -350,7 +365,8 @@ def _keep_recalled(kept: PublishedRun, labels: dict, folder: Path) -> None:
             answers, known = kept.predictions(split), _labels_of(split, labels)
             answers = answers if known is None else with_labels(answers, known)
             answers.save(unfinished / f"predictions-{split}.parquet")
-        if not folder.exists():  # unless another process was quicker
+        shutil.rmtree(folder, ignore_errors=True)  # what was published before
+        with suppress(OSError):  # another process was quicker
             os.rename(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -290,6 +290,23 @@ def test_what_a_recalled_run_lacks_is_computed_once(tmp_path, monkeypatch):
             back.predictions("validation")
 
 
+def test_a_copy_of_what_was_published_before_is_not_taken(tmp_path):
+    results, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
+    for name, answer in (("before", 0), ("now", 1)):
+        shutil.rmtree(results, ignore_errors=True)
+        run = published_run(tmp_path / name, logits=None, label=[1] * 50, prediction=[answer] * 50)
+        published.publish(run, results)
+        truth = {split: run.predictions(split) for split in ("selection", "test")}
+        with published.published_first(truth, results):
+            back = runs.run_once({"kind": "example"}, never, home=elsewhere)
+        assert back.recalled and set(back.predictions("test").prediction) == {answer}
+    shutil.rmtree(results)
+    results.mkdir()
+    with published.published_first(truth, results):
+        own = runs.run_once({"kind": "example"}, lambda folder: {"own": True}, home=elsewhere)
+    assert not own.recalled, "what is not published any more is computed"
+
+
 def test_publishing_a_recalled_run_changes_nothing(tmp_path):
     run = published_run(tmp_path)
     published.publish(run, results=tmp_path / "results", logits=True)
