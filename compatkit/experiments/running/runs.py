@@ -344,6 +344,15 @@ class Run:
             )
         return Predictions.load(file)
 
+    def with_logits(self, split: str) -> "Predictions":
+        """The same with logits: of a run from results/ that keeps none there, those of the whole
+        run.
+        """
+        found = self.predictions(split)
+        if found.logits is None and self.recalled:
+            return self.whole().predictions(split)
+        return found
+
     def _repr_html_(self) -> str:
         return _run_html(self)
 

@@ -188,10 +188,8 @@ class RetirementRows:
         """
         runs, prices = [], []
         for seed in self.seeds:
-            pair = {
-                split: (self.models.old_on(split, seed), of(seed).predictions(split))
-                for split in JUDGED
-            }
+            sides = self.models.olds[seed], of(seed)
+            pair = {split: [run.with_logits(split) for run in sides] for split in JUDGED}
             try:
                 price = choose_price(*pair["new_selection"], None, max_nfr).price
             except TooFewExamples as error:

@@ -257,7 +257,7 @@ class RetirementStudy:
     def pooled(self, seed: int) -> Pool:
         """The pool of both models' probabilities, fitted on selection."""
         return pool(
-            self.old_on("new_selection", seed), self.news[seed].predictions("new_selection")
+            *(run.with_logits("new_selection") for run in (self.olds[seed], self.news[seed]))
         )
 
     def student(self, lesson: str, seed: int, price: float = 1.0, from_old: bool = False) -> Run:
@@ -349,8 +349,8 @@ class RetirementStudy:
             """The decided answers."""
             runs = guess(seed), of(seed)
             if seed not in pools:
-                pools[seed] = pool(*(run.predictions("new_selection") for run in runs))
-            return keep_old(*(run.predictions(split) for run in runs), price, pools[seed])
+                pools[seed] = pool(*(run.with_logits("new_selection") for run in runs))
+            return keep_old(*(run.with_logits(split) for run in runs), price, pools[seed])
 
         return Dial(name, PRICES, answers, "price {:g}", _behind(guess, of))
 
@@ -359,7 +359,7 @@ class RetirementStudy:
 
         def answers(split: str, weight: float, seed: int) -> Predictions:
             """The mixed answers."""
-            pair = [run.predictions(split) for run in (guess(seed), of(seed))]
+            pair = [run.with_logits(split) for run in (guess(seed), of(seed))]
             return mix(*pair, weight, "probability")
 
         return Dial(name, WEIGHTS, answers, "weight of new {:g}", _behind(guess, of))

@@ -284,6 +284,7 @@ def test_what_a_recalled_run_lacks_is_computed_once(tmp_path, monkeypatch):
         again = ask()
         assert again.recalled, "what is published comes before a copy of one's own"
         assert again.whole().folder.parent == tmp_path / "elsewhere" and len(made) == 1
+        assert back.with_logits("test").logits is not None and len(made) == 1
         with pytest.raises(
             FileNotFoundError, match=r"no predictions of 'validation'; it has \['test', 'train'\]"
         ):
