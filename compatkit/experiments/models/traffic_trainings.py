@@ -383,9 +383,7 @@ def decided_once(
 
 def as_columns(answers: Predictions) -> Predictions:
     """Labels and classes as columns alone, so that whatever was decided can be joined."""
-    prediction = answers.prediction
-    if answers.logits is not None:
-        prediction = answers.logits.argmax(1)
-    elif prediction.dtype.kind == "U":
+    prediction = answers.prediction  # not by the logits, which results/ keeps in half precision
+    if prediction.dtype.kind == "U":
         prediction = np.array([answers.classes.index(one) for one in prediction])
     return Predictions(answers.id, answers.label, prediction)
