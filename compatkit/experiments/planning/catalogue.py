@@ -92,13 +92,21 @@ CATALOGUE = (
         {
             "1": "table 1: all methods, a larger model",
             "2": "table 2: all methods, a model of another family",
+            "6": "table 6: examples of mended flips",
+        },
+        ("sst2", "mrpc"),
+        _GLUE,
+    ),
+    *_of(
+        "Gated Fusion",
+        "gated_fusion",
+        {
             "3": "table 3: votes of more and more new models",
             "4": "table 4: the old model dropped at inference",
             "5": "table 5: caches of old logits",
-            "6": "table 6: examples of mended flips",
             "rates": "section 5.5: flips mended, faults added",
         },
-        ("sst2", "mrpc"),
+        ("sst2", "mrpc", "pydoc"),
         _GLUE,
     ),
     *_of(
