@@ -365,8 +365,10 @@ def _keep_recalled(kept: PublishedRun, labels: dict, folder: Path) -> None:
             answers, known = kept.predictions(split), _labels_of(split, labels)
             answers = answers if known is None else with_labels(answers, known)
             answers.save(unfinished / f"predictions-{split}.parquet")
+        if _is_copy(folder, kept.record):  # another process was quicker, and may be reading it
+            return
         shutil.rmtree(folder, ignore_errors=True)  # what was published before
-        with suppress(OSError):  # another process was quicker
+        with suppress(OSError):
             os.rename(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
