@@ -589,6 +589,7 @@ def begin(
         "mini",
         "paper",
     ),
+    whole: bool = False,  # all of the training split at mini too
 ) -> Experiment:
     """The experiment that the parameters ask for; ValueError or FileNotFoundError names what is
     wrong or missing.
@@ -605,7 +606,8 @@ def begin(
         lambda: _papers_weights(papers),
         True,
     )
-    experiment = Experiment(at_scale(task, scale), scale, reason, chosen.max_steps)
+    part = task if whole and scale == "mini" else at_scale(task, scale)
+    experiment = Experiment(part, scale, reason, chosen.max_steps)
     if chosen.keep_results:
         experiment.may_be_kept()
     return experiment
@@ -615,6 +617,7 @@ def begin_with_images(
     chosen: SimpleNamespace,  # checked parameters
     papers: Mapping[str, Sequence[str]],  # image task → models of its paper scale
     of_texts: Sequence[str] = upgrade_models("a"),  # models of the paper scale of texts
+    whole: bool = False,  # all images of the training split at mini too
 ) -> Experiment:
     """`begin` for a notebook of texts and images; image tasks that are not named have no paper
     scale. Errors of load_task and begin.
@@ -623,7 +626,7 @@ def begin_with_images(
     if not task.image_field:
         return begin(chosen, of_texts, task)
     scales = ("smoke", "mini", "paper") if chosen.task in papers else ("smoke", "mini")
-    return begin(chosen, papers.get(chosen.task, ()), task, scales)
+    return begin(chosen, papers.get(chosen.task, ()), task, scales, whole)
 
 
 def two_sizes(
