@@ -22,7 +22,6 @@ from ..models.epochs import epoch_once, over_epochs
 from ..models.given_answers import answers_of
 from compatkit.experiments.models.recipes import (
     HUB_RESNETS,
-    Experiment,
     Recipe,
     begin_with_images,
     two_sizes,
@@ -98,9 +97,10 @@ def update_of(study: Study) -> Update:
     chosen, task, table = study.chosen, study.task, study.chosen.table
     shared = table == "2b"  # both sides start from the same weights
     from_hub = hub_models(table) if shared or chosen.task == "inaturalist" else ()
-    sizes = two_sizes(study.experiment, chosen.encoder, table == "2a", from_hub)
-    own = MANY_IMAGES.get(chosen.task, {}) if study.scale == "mini" else {}
-    base, large = (replace(size, **own) for size in sizes)
+    base, large = two_sizes(study.experiment, chosen.encoder, table == "2a", from_hub)
+    if study.scale == "mini" and chosen.task in MANY_IMAGES:
+        own = MANY_IMAGES[chosen.task]
+        base, large = replace(base, **own), replace(large, **own)
     if chosen.answers:
         given = answers_of(task, chosen.answers, chosen.data_dir)
         return Update(Recipe("given", Path(chosen.answers).name), large, given=given)

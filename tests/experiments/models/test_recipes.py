@@ -56,6 +56,13 @@ def test_smoke_takes_a_part_and_paper_takes_all():
     )
 
 
+def test_mini_takes_all_where_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(recipes, "MINI_TRAIN", {"sst2": 50})
+    for scale, whole, train in (("mini", True, 300), ("mini", False, 50), ("smoke", True, 200)):
+        begun = begin(parameters(scale=scale), task=of("sst2"), whole=whole)
+        assert len(begun.task.train) == train
+
+
 def test_a_file_of_ones_own_is_not_the_set_it_is_named_after(monkeypatch):
     monkeypatch.setattr("compatkit.experiments.models.recipes.MINI_TRAIN", {"sst2": 50})
     assert len(at_scale(of("sst2"), "mini").train) == 50
@@ -239,7 +246,7 @@ def only(owner):
 def test_of_images_only_named_tasks_have_a_paper_scale(monkeypatch):
     asked = {}
 
-    def begun(chosen, papers, task, scales=("smoke", "mini", "paper")):
+    def begun(chosen, papers, task, scales=("smoke", "mini", "paper"), whole=False):
         asked[chosen.task] = papers, scales
 
     monkeypatch.setattr(recipes, "begin", begun)

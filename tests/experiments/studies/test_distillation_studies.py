@@ -89,6 +89,22 @@ def test_texts_fine_tune_but_for_table_2a(monkeypatch):
     assert asked == [("mine", False, ()), ("mine", True, ()), ("mine", False, ())]
 
 
+def test_cifar_takes_all_images_and_few_passes(monkeypatch):
+    def load(name, folder):
+        return replace(tiny.image_task(), name=name)
+
+    monkeypatch.setattr(recipes, "load_task", load)
+    monkeypatch.setattr(recipes, "MINI_TRAIN", dict.fromkeys(("cifar10", "fashion_mnist"), 8))
+    for task, all_images in (("cifar10", True), ("fashion_mnist", False)):
+        for table in ("2a", "4"):
+            study = begin_distillation(parameters(task=task, table=table, scale="mini"))
+            update = update_of(study)
+            assert (len(study.task.train) > 8) == all_images
+            sides = update.old_recipe, update.new_recipe
+            assert [side.epochs for side in sides] == [15 if all_images else 60] * 2
+            assert (sides[0] == sides[1]) == (table == "2a")
+
+
 @pytest.mark.parametrize(
     ("table", "task", "trained"),
     [
@@ -107,8 +123,8 @@ def test_only_what_a_table_trains_must_be_there(monkeypatch, table, task, traine
         asked.add(name)
         return f"folder of {name}"
 
-    def begun(chosen, papers):
-        assert {*papers[task]} == (set(names) if task == "inaturalist" else set())
+    def begun(chosen, papers, whole):
+        assert not whole and {*papers[task]} == (set(names) if task == "inaturalist" else set())
         return Experiment(images, "paper", "asked for")
 
     monkeypatch.setattr(recipes, "model_folder", folder)
