@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #6cfe5cb3
 from compatkit.experiments.reporting.result_tables import (
+    AS_PLAIN,
     CONTROLS,
     ResultTable,
     Row,
@@ -884,12 +885,15 @@ NOTICED = 2**20  # bytes: less is no cost in memory
 
 def _of_costs(claim: Claim, table: ResultTable, name: str) -> Evidence | None:
     """What a table of costs says: its numbers, and whether the claim's rows cost memory or time
-    (all of them must); of few measurements, that they decide nothing.
+    (all of them must). Few measurements decide nothing, and neither do rows that were not measured.
     """
     rows = [_row(one, table.rows) for one in claim.rows]
     if any(row is None for row in rows):
         return None
     told = ". ".join(f"{row.method}: {row.setting}" for row in rows)
+    if all(one == AS_PLAIN for row in rows for one in row.by_seed):
+        so = "so by what it is: no measurement could have shown otherwise"
+        return Evidence(name, "not judged", f"{so}. {told}")
     if min(len(row.by_seed) for row in rows) < DECIDING_SEEDS:
         few = f"fewer than {DECIDING_SEEDS} measurements decide nothing"
         return Evidence(name, "undecided", f"on one machine, {few}. {told}")

@@ -21,7 +21,7 @@ from torch import nn
 # %% ../../../nbs/experiments/studies/step_costs.ipynb #f10f06ef
 from ..models.trainings import encoded
 from ..models.update_trainings import updated_model
-from ..reporting.result_tables import Row
+from ..reporting.result_tables import AS_PLAIN, Row
 from ..running.runs import Run, run_once
 from .update_studies import UpdateStudy
 from ...metrics import over_seeds
@@ -128,7 +128,7 @@ def cost_rows(
     """A row a method: what it costs to train, to change the trade-off, and to use; the numbers
     of each measurement are its `by_seed`.
     """
-    nothing = ({"bytes": 0, "time": 1.0},) * len(measured)  # what is trained as plain
+    nothing = (AS_PLAIN,) * len(measured)
     again = "another trade-off: train again; inference as one model"
     told = {
         PLAIN: (
