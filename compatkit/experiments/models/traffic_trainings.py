@@ -328,7 +328,7 @@ def cached_test_once(
 
     def compute(folder: Path) -> dict:
         """Fill the cache, fit a head where asked for, look up, keep."""
-        new, before = of.predictions("new_test"), old.predictions("new_test")
+        new, before = of.with_logits("new_test"), old.with_logits("new_test")
         before = before.select(new.id.tolist())
         vectors = embeddings_of(of, "new_test")
         keys = [example_key(one) for one in new.id]

@@ -162,8 +162,8 @@ class RetirementRows:
             of, old = models.new_asked(seed), models.olds[seed]
             known = cached_test_once(models.update.new, of, old, share, seed, learned)
             answers = keep_old(
-                known.predictions("new_test"),
-                of.predictions("new_test"),
+                known.with_logits("new_test"),
+                of.with_logits("new_test"),
                 price,
                 models.pooled(seed),
             )
