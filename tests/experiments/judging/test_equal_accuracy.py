@@ -17,6 +17,7 @@ from compatkit.experiments.judging.equal_accuracy import (
     noise_markdown,
     open_questions_markdown,
     open_questions_words,
+    places_of,
     points_beside,
     points_markdown,
     summaries_markdown,
@@ -141,6 +142,14 @@ def test_a_picture_shows_what_is_left_and_who_is_not_as_accurate(tmp_path):
     assert drawn == [[[0.5, 0.0]], [[0.25, 0.0], [0.75, 0.0]], [[1.0, 1.0]]]
     assert text_problems(picture) == []
     assert equal_accuracy_picture(("muscle",), "", tmp_path) is None
+
+
+def test_an_upgrade_with_fewer_seeds_lies_beside_itself(tmp_path):
+    given = [place(name, BCWI=[0.02, 0.01, 0.01]) for name in ("x", "y", "x")]
+    for number, one in enumerate(given):
+        one["tables"] = [f"bcwi-{number}"]
+    shown = places_of(("bcwi",), write(tmp_path, *given))
+    assert [one["tables"] for one in shown] == [["bcwi-0"], ["bcwi-2"], ["bcwi-1"]]
 
 
 def test_noise_is_split_into_a_reseed_and_what_the_update_adds(tmp_path):
