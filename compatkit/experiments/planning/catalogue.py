@@ -120,7 +120,7 @@ CATALOGUE = (
         "Positive-Congruent Training",
         "distillation",
         {"main": "table 2a: all methods, one architecture twice"},
-        ("fashion_mnist",),
+        ("fashion_mnist", "cifar10"),
         ("imagenet",),
         also=("2a",),
     ),
