@@ -99,9 +99,10 @@ class Comparison:
     def save_flips(
         self,
         path: str | PathLike,  # .csv, .jsonl or .parquet
+        force: bool = False,  # replace a file that compatkit did not write
     ) -> Path:
-        """Writes every flip as a row. Returns the path."""
-        with Outputs(force=True) as outputs:
+        """Writes every flip as a row. Returns the path; ValueError for a foreign file."""
+        with Outputs(force=force) as outputs:
             write_rows(flip_rows(self.pair)[0], outputs.add(path))
         return Path(path)
 
@@ -146,9 +147,12 @@ class Comparison:
         self,
         path: str | PathLike,  # of the page
         most: int = 10_000,  # flips on the page; the others go to <name>-flips.csv beside it
+        force: bool = False,  # replace files that compatkit did not write
     ) -> list[Path]:
-        """Writes the page, and the flips beyond `most` as csv. Returns the paths."""
-        with Outputs(force=True) as outputs:
+        """Writes the page, and the flips beyond `most` as csv. Returns the paths; ValueError for
+        a foreign file.
+        """
+        with Outputs(force=force) as outputs:
             return self.write_page(outputs, path, most)
 
     def write_page(self, outputs: Outputs, path: str | PathLike, most: int = 10_000) -> list[Path]:

@@ -72,7 +72,7 @@ def _check(
     if path.exists() and not force and not is_ours(path):
         raise ValueError(
             f"{option} {path} is there already, and this program cannot tell that it wrote it: "
-            "choose another name, or replace it with --force"
+            "choose another name, or replace it with --force (in Python: force=True)"
         )
 
 # %% ../../nbs/support/outputs.ipynb #117bcee0

@@ -349,6 +349,30 @@ def test_the_page_and_the_csv_beside_it(tmp_path):
     assert found.to_html() == (tmp_path / "whole.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    "save, name", [(Comparison.save_html, "a.html"), (Comparison.save_flips, "a.jsonl")]
+)
+def test_a_foreign_file_is_replaced_only_by_force(tmp_path, save, name):
+    found, path = compare(*sides()), tmp_path / name
+    path.write_text("theirs")
+    with pytest.raises(ValueError, match="cannot tell that it wrote it.*force=True"):
+        save(found, path)
+    assert path.read_text() == "theirs"
+    save(found, path, force=True)
+    written = path.read_text()
+    save(found, path)  # its own file it writes again
+    assert written == path.read_text() != "theirs"
+
+
+def test_flips_are_saved_as_they_are_shown(tmp_path):
+    found = compare(*sides(), ["kind"])
+    with open(found.save_flips(tmp_path / "flips.csv"), encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    flips = found.flips()
+    assert [row["id"] for row in rows] == flips.id.tolist()
+    assert [row["quadrant"] for row in rows] == flips.quadrant.tolist()
+
+
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(ValueError, match="there is no folder"):
         compare(*sides()).save_html(tmp_path / "no" / "report.html")
