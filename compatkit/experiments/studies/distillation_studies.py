@@ -308,14 +308,21 @@ class DistillationStudy:
         on.
         """
         self.study.check(self.pair, treated)
-        old = self.pair.olds[0]
-        if old.recalled or self.update.old_classes:
-            return
-        held = old.predictions("train").prediction == np.array(self.study.task.train["label"])
-        print(
-            f"the old model has {held.mean():.1%} of the training examples right: on these a "
-            "filter pulls harder"
-        )
+        if (held := self.right_on_train()) is not None:
+            print(
+                f"the old model has {held:.1%} of the training examples right: on these a "
+                "filter pulls harder"
+            )
+
+    def right_on_train(self) -> float | None:
+        """The share of the training examples that the old model has right, over seeds; None where
+        its answers there are not at hand, as in results/, or where it knows fewer classes.
+        """
+        olds = self.pair.olds
+        if self.update.old_classes or any(old.recalled for old in olds):
+            return None
+        label = np.array(self.study.task.train["label"])
+        return float(np.mean([old.predictions("train").prediction == label for old in olds]))
 
     def stand_ins(self, students: Taught) -> list[Compared]:
         """What else could stand for an ensemble: one side only, or its most central member."""
@@ -348,6 +355,12 @@ class DistillationStudy:
             own.append(
                 f"the old model has {', '.join(right)} right; examples that it was trained on it "
                 "knows better, and selection may be among them"
+            )
+        elif (held := self.right_on_train()) is not None:
+            on_test = np.mean([old.predictions("test").correct.mean() for old in self.pair.olds])
+            own.append(
+                f"the old model has {held:.1%} of the training examples right, and "
+                f"{on_test:.1%} of test: one that knows the former by heart gives a filter no choice"
             )
         if self.ensembles:
             windows = member_windows(self.members, self.size, study.seeds)
