@@ -359,8 +359,8 @@ class DistillationStudy:
         elif (held := self.right_on_train()) is not None:
             on_test = np.mean([old.predictions("test").correct.mean() for old in self.pair.olds])
             own.append(
-                f"the old model has {held:.1%} of the training examples right, and "
-                f"{on_test:.1%} of test: one that knows the former by heart gives a filter no choice"
+                f"the old model has {held:.1%} of the training examples right, and {on_test:.1%} "
+                "of test: one that knows the former by heart gives a filter no choice"
             )
         if self.ensembles:
             windows = member_windows(self.members, self.size, study.seeds)
