@@ -891,12 +891,12 @@ def _of_costs(claim: Claim, table: ResultTable, name: str) -> Evidence | None:
     if any(row is None for row in rows):
         return None
     told = ". ".join(f"{row.method}: {row.setting}" for row in rows)
-    if all(one == AS_PLAIN for row in rows for one in row.by_seed):
-        so = "so by what it is: no measurement could have shown otherwise"
-        return Evidence(name, "not judged", f"{so}. {told}")
     if min(len(row.by_seed) for row in rows) < DECIDING_SEEDS:
         few = f"fewer than {DECIDING_SEEDS} measurements decide nothing"
         return Evidence(name, "undecided", f"on one machine, {few}. {told}")
+    if all(one == AS_PLAIN for row in rows for one in row.by_seed):
+        so = "so by what it is: no measurement could have shown otherwise"
+        return Evidence(name, "not judged", f"{so}. {told}")
     word = min(map(_costs_more, rows), key=_ORDER.index)
     word = _OPPOSITE.get(word, word) if claim.denied else word
     return Evidence(name, word, f"{rows[0].seeds} measurements on one machine. {told}")

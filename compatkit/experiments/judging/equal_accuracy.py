@@ -316,8 +316,8 @@ def places_of(
     notebooks: Sequence[str],  # of a paper, such as ("gated_fusion",)
     results: str | Path | None = None,  # results/ unless told
 ) -> list[dict]:
-    """What the kept evidence says at equal accuracy, for each upgrade of some notebooks; one that
-    some methods have with fewer seeds lies beside itself.
+    """What the kept evidence says at equal accuracy, for each upgrade of some notebooks; those of
+    one upgrade, where some methods have fewer seeds, follow each other.
     """
     shown = [
         one
