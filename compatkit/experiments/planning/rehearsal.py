@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['HEADS', 'EVALUATED_AT_ONCE', 'ROWS_AT_ONCE', 'KERNEL_SECONDS', 'DEVICES', 'Shape', 'shape_of', 'Step', 'Cost',
-           'rehearse', 'Device', 'Trainings', 'trainings_of', 'largest_batch', 'remedy', 'JobPlan', 'plan_line',
-           'memory_here', 'refuse_what_cannot_run']
+           'rehearse', 'Performed', 'perform', 'Device', 'Trainings', 'trainings_of', 'largest_batch', 'remedy',
+           'JobPlan', 'plan_line', 'memory_here', 'refuse_what_cannot_run']
 
 # %% ../../../nbs/experiments/planning/rehearsal.ipynb #dc64a9a4
 import errno
@@ -13,13 +13,16 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../../nbs/experiments/planning/rehearsal.ipynb #3a3d4879
+import numpy as np
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -147,9 +150,11 @@ class Step:
         tokens = torch.zeros(self.batch, self.length, dtype=torch.long)
         return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
 
-    def model(self) -> nn.Module:
-        """The model that is trained, with its adapter if it has one; on torch's meta device."""
-        with torch.device("meta"):
+    def model(self, device: str = "meta") -> nn.Module:
+        """The model that is trained, with its adapter if it has one, and with random weights;
+        torch's meta device holds none.
+        """
+        with torch.device(device):
             model = self.shape.build(getattr(torch, self.weights))
             if self.rank:
                 model = _with_adapter(model, self.rank)
@@ -182,6 +187,11 @@ class Cost(NamedTuple):
 # %% ../../../nbs/experiments/planning/rehearsal.ipynb #3029a848
 EVALUATED_AT_ONCE = 64  # examples, as loop.outputs answers them
 ROWS_AT_ONCE = 32  # rows, as language models are asked for choices and texts
+
+
+def _asked(step: Step) -> Step:
+    """The step with as many examples as are answered at once."""
+    return replace(step, batch=ROWS_AT_ONCE if step.shape.head == "language" else EVALUATED_AT_ONCE)
 
 
 class _Operations(TorchDispatchMode):
@@ -221,9 +231,17 @@ def _faked(model):
     return model
 
 
+def _labels(step: Step, inputs: dict) -> torch.Tensor:
+    """The right answers of a batch: its own tokens, or the first class."""
+    if step.shape.head == "language":
+        return inputs["input_ids"]
+    return torch.zeros(step.batch, dtype=torch.long)
+
+
 def _loss(step: Step, model, inputs: dict, labels):
     """The loss of one batch, as training computes it."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=step.precision == "bfloat16"):
+    mixed = step.precision == "bfloat16"
+    with torch.autocast(labels.device.type, torch.bfloat16, enabled=mixed):
         if step.shape.head == "language":
             return model(**inputs, labels=labels, use_cache=False).loss
         logits = model(**inputs).logits
@@ -255,8 +273,7 @@ def _trained(step: Step, model) -> tuple:
     under fake tensors.
     """
     model, inputs = _faked(model).train(), step.inputs()
-    labels = inputs.get("input_ids") if step.shape.head == "language" else None
-    labels = torch.zeros(step.batch, dtype=torch.long) if labels is None else labels
+    labels = _labels(step, inputs)
     optimizer, tracker = _optimizer(step, model), MemTracker()
     operations, flops = _Operations(), FlopCounterMode(display=False)
     tracker.track_external(model, optimizer, labels, *inputs.values())
@@ -273,8 +290,8 @@ def _evaluated(step: Step, model) -> tuple:
     """(FLOPs, peak bytes) of answering a batch without gradients, as `outputs` does: in single
     precision.
     """
-    batch = EVALUATED_AT_ONCE if step.shape.head != "language" else ROWS_AT_ONCE
-    inputs, tracker = replace(step, batch=batch).inputs(), MemTracker()
+    asked = _asked(step)
+    batch, inputs, tracker = asked.batch, asked.inputs(), MemTracker()
     model, flops = model.eval(), FlopCounterMode(display=False)
     tracker.track_external(model, *inputs.values())
     with torch.no_grad(), tracker, flops:
@@ -326,6 +343,59 @@ def rehearse(
         operations=cost.operations + old.operations // 3,
         step_bytes=cost.step_bytes + extra + 4 * old.parameters,
     )
+
+# %% ../../../nbs/experiments/planning/rehearsal.ipynb #perf0002
+class Performed(NamedTuple):
+    """What a step took on a GPU."""
+
+    step_bytes: int  # the most that tensors held at one moment of a training step
+    evaluation_bytes: int  # the same of answering a batch
+    seconds: float  # of a training step, median
+
+
+_TIMES = 8  # the first is left out of the median: kernels are chosen in it
+
+
+def _most_held(work: Callable) -> tuple[int, list[float]]:
+    """(the most bytes that tensors held on the GPU, seconds of each time) of some work."""
+    torch.cuda.reset_peak_memory_stats()
+    marks = [time.perf_counter()]
+    for _ in range(_TIMES):
+        work()
+        torch.cuda.synchronize()
+        marks.append(time.perf_counter())
+    return torch.cuda.max_memory_allocated(), np.diff(marks).tolist()
+
+
+def perform(step: Step) -> Performed:
+    """A training step and an evaluation on this machine's GPU.
+
+    RuntimeError without one, and torch's OutOfMemoryError; ValueError for the extra of a
+    treatment, which is added and not done.
+    """
+    if not torch.cuda.is_available():
+        raise RuntimeError("there is no GPU on which the step could be taken: rehearse it")
+    if step.copies or step.old:
+        raise ValueError(
+            f"copies {step.copies}, old {step.old}: only the model's own step is taken"
+        )
+    model = step.model("cuda").train()
+    optimizer = _optimizer(step, model)
+    inputs = {name: tensor.cuda() for name, tensor in step.inputs().items()}
+    labels = _labels(step, inputs).cuda()
+
+    def train() -> None:
+        """One optimizer step."""
+        _loss(step, model, inputs, labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    trained, seconds = _most_held(train)
+    optimizer, model = None, model.eval()
+    asked = {name: tensor.cuda() for name, tensor in _asked(step).inputs().items()}
+    with torch.no_grad():
+        evaluated, _ = _most_held(lambda: model(**asked))
+    return Performed(trained, evaluated, statistics.median(seconds[1:]))
 
 # %% ../../../nbs/experiments/planning/rehearsal.ipynb #111c8b9c
 KERNEL_SECONDS = 12e-6  # what it takes to start a kernel from Python
