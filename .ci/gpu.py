@@ -138,5 +138,5 @@ def main():
 
 
 if __name__ == "__main__":
-    use_the_environment("torch", "transformers")
+    use_the_environment("torch")
     main()
