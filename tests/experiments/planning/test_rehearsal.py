@@ -167,7 +167,7 @@ def test_a_plan_adds_its_trainings_and_names_what_does_not_fit():
     assert "download" not in str(line), "what is not known is not said to be nothing"
     fetched = plan_line("job", [trained], downloads=[("a model", 3_000_000)])
     assert "3.0 MB to download" in str(fetched)
-    assert content["utilisation"] == {"text": 0.35, "image": 0.12, "language": 0.4}
+    assert content["utilisation"] == {"text": 0.35, "image": 0.05, "language": 0.25}
     tight = plan_line("job", [trained], memory=0.9 * trained.cost.step_bytes / 2**30)
     assert not tight.to_dict()["fits"] and "does not fit: new" in str(tight)
     with pytest.raises(ValueError, match="'tpu' is not one of h100, a100"):
