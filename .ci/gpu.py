@@ -3,8 +3,8 @@
 training.
 
 `.ci/gpu.py results/on-a-gpu.json` takes about five minutes. It takes the steps of `steps` with
-random weights (room `rehearsal`) and runs the training sections of `nbs/benchmarks.ipynb`, cell by cell
-as they stand there, and writes a record of each: machine, versions, commit, numbers. The room
+random weights (room `rehearsal`) and runs the training sections of `nbs/benchmarks.ipynb`, cell by
+cell as they stand there, and writes a record of each: machine, versions, commit, numbers. The room
 `rehearsal` shows the first. No weights and no data are needed.
 """
 
