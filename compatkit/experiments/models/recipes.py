@@ -81,10 +81,14 @@ class Recipe:
     schedule: str = "linear"  # linear or cosine to 0, constant, or step: a tenth every step_epochs
     step_epochs: int = 30
     clip: float = 1.0  # largest norm of the gradient; 0: any
+    # "cuda": trained on a GPU alone, whose rounding makes other models of the same seed; "": where
+    # it is asked for
+    device: str = ""
 
     def __post_init__(self):
         for name, value, valid in (
             ("model", self.model, _NOT_READ),
+            ("device", self.device, ("", "cuda")),
             ("optimizer", self.optimizer, _OPTIMIZERS),
             ("schedule", self.schedule, _SCHEDULES),
         ):
@@ -115,7 +119,7 @@ class Recipe:
         content = asdict(self) | {"precision": resolve_precision(self.precision)}
         folder = content.pop("folder")
         usual = {field.name: field.default for field in fields(self)}
-        added = ("optimizer", "schedule", "clip", "accumulation", "smallest_part")
+        added = ("optimizer", "schedule", "clip", "accumulation", "smallest_part", "device")
         later = [name for name in added if content[name] == usual[name]]
         later += ["momentum"] * (self.optimizer != "sgd") + ["step_epochs"] * (
             self.schedule != "step"
@@ -160,7 +164,8 @@ class Recipe:
         else:
             kind = self.name if self.model == "image" else f"{self.name}, {depth}"
         precision = resolve_precision(self.precision)
-        return f"{kind}, {self.epochs} epochs at {self.learning_rate:g}, {precision}"
+        where = " on a GPU" * bool(self.device)
+        return f"{kind}, {self.epochs} epochs at {self.learning_rate:g}, {precision}{where}"
 
     def at_once(self) -> int:
         """Examples of a batch on one device; ValueError if the whole batch cannot be split

@@ -207,6 +207,15 @@ def stepped_rate(
         handle.remove()
 
 # %% ../../../nbs/experiments/models/trainings.ipynb #c540c6ab
+def _check_device(recipe: Recipe) -> None:
+    """RuntimeError for a recipe of a GPU on a machine without one."""
+    if recipe.device == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError(
+            f"{recipe.words()}: this model is trained on a GPU, and here is none; `-p from_results "
+            "True` takes those that results/ keeps"
+        )
+
+
 def fine_tune_recipe(
     recipe: Recipe,
     model: nn.Module,
@@ -215,7 +224,10 @@ def fine_tune_recipe(
     seed: int,
     **options: object,
 ) -> FineTuned:
-    """fine_tune with all that a recipe says."""
+    """fine_tune with all that a recipe says; RuntimeError where it asks for a GPU and there is
+    none.
+    """
+    _check_device(recipe)
     options |= {"dataloader_num_workers": workers()} if getattr(rows, "lazy", False) else {}
     if recipe.of_images and int(os.environ.get("WORLD_SIZE", 1)) > 1:
         options["accelerator_config"] = {
