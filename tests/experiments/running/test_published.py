@@ -308,6 +308,28 @@ def test_a_copy_of_what_was_published_before_is_not_taken(tmp_path):
     assert not own.recalled, "what is not published any more is computed"
 
 
+def test_a_recalled_run_says_how_far_it_differs_where_it_was_computed_again(tmp_path):
+    run = published_run(tmp_path)
+    published.publish(run, results=tmp_path / "results")
+
+    def compute(folder):
+        """Another machine's rounding: 2 of 50 answers on test are others, in another order."""
+        own = run.predictions("test")
+        answers = own.prediction.copy()
+        answers[:2] = (answers[:2] + 1) % 3
+        changed = own.replace(prediction=answers, logits=None)
+        changed.select(own.id.tolist()[::-1]).save(folder / "predictions-test.parquet")
+        return {}
+
+    labels = {split: run.predictions(split) for split in ("selection", "test")}
+    with published.published_first(labels, results=tmp_path / "results"):
+        back = runs.run_once({"kind": "example"}, compute, home=tmp_path / "elsewhere")
+    assert back.recalled and back.differs_here() == 0, "nothing was computed yet"
+    back.whole()
+    assert back.differs_here() == pytest.approx(2 / 50)
+    assert back.whole().differs_here() == run.differs_here() == 0, "only what was read differs"
+
+
 def test_publishing_a_recalled_run_changes_nothing(tmp_path):
     run = published_run(tmp_path)
     published.publish(run, results=tmp_path / "results", logits=True)

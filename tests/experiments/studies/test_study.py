@@ -448,3 +448,17 @@ def test_the_kept_table_is_shown_before_anything_is_trained(tmp_path, monkeypatc
     study.show_kept("b-2")
     a_study(from_results=True).show_kept("a-1")
     assert "made until" not in capsys.readouterr().out
+
+
+def test_a_table_says_which_kept_models_were_computed_again_and_how_far_they_differ():
+    def run(recalled, share):
+        return SimpleNamespace(recalled=recalled, differs_here=lambda: share)
+
+    def told(*runs):
+        return Study.recalled_notes(SimpleNamespace(runs=dict(enumerate(runs))))
+
+    assert told(run(False, 0.0)) == []
+    (plain,) = told(run(False, 0.0), run(True, 0.0))
+    assert plain == "1 of 2 runs were read from results/, with logits in half precision"
+    (more,) = told(run(True, 0.0), run(True, 0.038), run(True, 0.02))
+    assert more.startswith("3 of 3 runs") and "; 2 of them" in more and "up to 3.8%" in more
