@@ -128,9 +128,7 @@ CATALOGUE = (
         "Positive-Congruent Training",
         "distillation",
         {
-            "3": "table 3: the grid of α and β",
             "5a": "table 5a: half of the samples, then all",
-            "figure5": "figure 5: error and relative NFR by epoch",
             "one_model": "its open question: the ensemble's NFR at the cost of one model",
         },
         ("fashion_mnist",),
@@ -139,7 +137,11 @@ CATALOGUE = (
     *_of(
         "Positive-Congruent Training",
         "distillation",
-        {"4": "table 4: a larger architecture"},
+        {
+            "3": "table 3: the grid of α and β",
+            "4": "table 4: a larger architecture",
+            "figure5": "figure 5: error and relative NFR by epoch",
+        },
         ("fashion_mnist", "cifar10"),
         ("imagenet",),
     ),
