@@ -126,6 +126,7 @@ def test_what_decides_a_run_is_in_its_name(tmp_path):
         name(recipe=replace(tiny.RECIPE, layers=2)),
         name(recipe=replace(tiny.RECIPE, max_steps=2)),
         name(recipe=replace(tiny.RECIPE, precision="bfloat16")),
+        name(recipe=replace(tiny.RECIPE, device="cuda")),
         name(treatment=DynamicDistillation(1.0)),
         name(treatment=DynamicDistillation(2.0)),
         name(treatment=LearnGate(0.5)),
@@ -137,6 +138,18 @@ def test_what_decides_a_run_is_in_its_name(tmp_path):
     assert str(Path.home()) not in json.dumps(
         identity("fine_tune", tiny.task(), replace(tiny.RECIPE, folder=str(tmp_path)), 0)
     )
+
+
+def test_a_model_of_a_gpu_is_not_trained_on_a_processor(tmp_path, monkeypatch):
+    recipe = replace(tiny.RECIPE, device="cuda")
+    assert "device" not in tiny.RECIPE.identity() and recipe.identity()["device"] == "cuda"
+    assert Recipe.recalled(recipe.identity()).device == "cuda" and "on a GPU" in recipe.words()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match="trained on a GPU, and here is none.*from_results"):
+        train_once(tiny.task(), recipe, 0, home=tmp_path)
+    assert not find(tmp_path)
+    with pytest.raises(ValueError, match="device 'gpu' is not one of"):
+        replace(tiny.RECIPE, device="gpu")
 
 
 def test_a_failed_training_leaves_no_run_but_its_record(tmp_path):

@@ -19,6 +19,7 @@ from compatkit.experiments.planning.rehearsal import (
     Step,
     Trainings,
     largest_batch,
+    perform,
     plan_line,
     refuse_what_cannot_run,
     rehearse,
@@ -232,3 +233,46 @@ def test_a_small_gpu_and_a_full_disk_are_named_before_anything_is_trained(tmp_pa
         refuse_what_cannot_run(plan, tmp_path, gpu_bytes=2**40)
     stays = plan.to_dict()["disk_bytes"]
     refuse_what_cannot_run(plan, tmp_path, gpu_bytes=2**40, there=stays - 10)
+
+
+def test_attention_keeps_no_weights_with_dropout_either():
+    """As a GPU's fused kernel; a CPU's keeps them where there is dropout."""
+    long = replace(STEP, length=64)
+    settings = BERT.settings | {"attention_probs_dropout_prob": 0.0}
+    without = replace(long, shape=Shape.of("text", settings.pop("model_type"), **settings))
+    assert rehearse(long).step_bytes == rehearse(without).step_bytes
+
+
+def test_checkpointing_lets_activations_go():
+    """Per layer only its input stays: (4, 256, 32) numbers and the layer's own weights."""
+    sizes = SMALL | {"num_key_value_heads": 2}
+    two, four = (Shape.of("language", "llama", num_hidden_layers=n, **sizes) for n in (2, 4))
+    step = Step(two, 4, 256, weights="bfloat16", rank=4)
+
+    def of_a_layer(**changes):
+        costs = [rehearse(replace(step, shape=shape, **changes)) for shape in (two, four)]
+        return (costs[1].step_bytes - costs[0].step_bytes) / 2
+
+    assert of_a_layer(checkpointing=True) < 0.3 * of_a_layer()
+
+
+def test_questions_about_tensors_are_no_kernels():
+    cost = rehearse(STEP)
+    assert 100 < cost.operations < 400, "a layer of BERT starts some fifty, and the optimizer one"
+
+
+def test_a_step_is_taken_only_where_there_is_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match="no GPU"):
+        perform(STEP)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(ValueError, match="copies 1"):
+        perform(replace(STEP, copies=1))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("shape", [BERT, LLAMA])
+def test_a_gpu_holds_what_was_foretold(shape):
+    step = Step(shape, 256, 128, weights="bfloat16" if shape is LLAMA else "float32")
+    took, foretold = perform(step), rehearse(step)
+    assert took.step_bytes == pytest.approx(foretold.step_bytes, rel=0.3) and took.seconds > 0

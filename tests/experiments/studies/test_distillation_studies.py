@@ -101,7 +101,11 @@ def test_cifar_takes_all_images_and_few_passes(monkeypatch):
             update = update_of(study)
             assert (len(study.task.train) > 8) == all_images
             sides = update.old_recipe, update.new_recipe
-            assert [side.epochs for side in sides] == [15 if all_images else 60] * 2
+            larger = all_images and table == "4"
+            assert [side.epochs for side in sides] == (
+                [15, 20] if larger else [15 if all_images else 60] * 2
+            )
+            assert [side.device for side in sides] == ["cuda" if larger else ""] * 2
             assert (sides[0] == sides[1]) == (table == "2a")
 
 
