@@ -153,9 +153,16 @@ class Comparison:
         a foreign file.
         """
         with Outputs(force=force) as outputs:
-            return self.write_page(outputs, path, most)
+            return self.write_page(outputs, path, most, ("the page", "the flips beyond `most`,"))
 
-    def write_page(self, outputs: Outputs, path: str | PathLike, most: int = 10_000) -> list[Path]:
+    def write_page(
+        self,
+        outputs: Outputs,
+        path: str | PathLike,
+        most: int = 10_000,
+        # what errors call the page and the csv beside it: the command's options
+        called: tuple[str, str] = ("--html", "the flips beyond --limit,"),
+    ) -> list[Path]:
         """The same among other outputs, which appear together."""
         from compatkit.compare.page import render
 
@@ -169,8 +176,8 @@ class Comparison:
             csv_name=beside.name if left_out else None,
         )
         if left_out:
-            write_rows(rows[most:], outputs.add(beside, "the flips beyond --limit,"))
-        outputs.add(path, "--html").write_text(page, encoding="utf-8")
+            write_rows(rows[most:], outputs.add(beside, called[1]))
+        outputs.add(path, called[0]).write_text(page, encoding="utf-8")
         return [path, beside] if left_out else [path]
 
 # %% ../../nbs/compare/report.ipynb #97b96bbd

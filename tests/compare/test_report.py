@@ -374,8 +374,9 @@ def test_flips_are_saved_as_they_are_shown(tmp_path):
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(ValueError, match="there is no folder"):
+    with pytest.raises(ValueError, match="the page.*there is no folder") as caught:
         compare(*sides()).save_html(tmp_path / "no" / "report.html")
+    assert "--html" not in str(caught.value), "a Python call knows no option"
 
 
 def test_flips_of_several_tasks_are_those_that_count():
