@@ -110,7 +110,7 @@ def _first_line(node: ast.AST) -> int:
 # %% ../../../nbs/experiments/running/fingerprints.ipynb #fin00013
 class _Canonical(ast.NodeTransformer):
     """Drops docstrings, annotations of arguments, and the room that a name of the library comes
-    from.
+    from; writes f-strings as tuples, since each version of Python quotes them in its own way.
     """
 
     def visit(self, node: ast.AST) -> ast.AST:
@@ -123,6 +123,14 @@ class _Canonical(ast.NodeTransformer):
             node.returns = None
         if isinstance(node, ast.ImportFrom) and _of_library(node.level, node.module):
             return ast.ImportFrom("compatkit", node.names, 0)
+        if isinstance(node, ast.JoinedStr):
+            parts = [
+                one for one in node.values if getattr(one, "value", None) != ""
+            ]  # 3.12 has such
+            node = ast.Tuple([ast.Constant("f"), *parts], ast.Load())
+        if isinstance(node, ast.FormattedValue):
+            form = node.format_spec or ast.Constant(None)
+            node = ast.Tuple([node.value, ast.Constant(node.conversion), form], ast.Load())
         return self.generic_visit(node)
 
 

@@ -338,3 +338,24 @@ def test_real_treatments_lead_to_their_losses():
     found = "\n".join(followed(DynamicDistillation()))
     assert "class DynamicDistillation" in found and "class Treatment" in found
     assert "def shared_columns" in found  # once missing from a list kept by hand
+
+
+def test_an_fstring_counts_alike_in_every_version_of_python(tmp_path):
+    """ast.unparse quotes f-strings anew from 3.12 on, so a home would serve one version only."""
+    first, words, *others = (
+        module_from(f"def told(a, w):\n    return {text}\n", tmp_path, f"fstring_{number}")
+        for number, text in enumerate(
+            [
+                """f"{a['x']!r:>{w}}, '" """,
+                """f'''{a["x"]!r:>{w}}, \\'''' """,
+                """f"{a['y']!r:>{w}}, '" """,
+                """f"{a['x']!s:>{w}}, '" """,
+                """f"{a['x']!r:<{w}}, '" """,
+                """f"{a['x']!r:>{w}}; '" """,
+            ]
+        )
+    )
+    assert code_fingerprint(first.told) == code_fingerprint(words.told)
+    assert len({code_fingerprint(one.told) for one in (first, *others)}) == 5
+    written = "\n".join(followed(first.told))
+    assert "('f', (a['x'], 114, ('f', '>', (w, -1, None))), \", '\")" in written
