@@ -9,6 +9,7 @@ import tiny
 
 from compatkit.experiments.models.traffic_trainings import traffic_of
 from compatkit.experiments.studies.retirements import RetirementStudy
+from compatkit.experiments.studies.study import Study
 from compatkit.training.data_updates import more_samples, reduced
 
 
@@ -16,6 +17,7 @@ class Book:
     """Stands for a Study: it counts runs and notes how each is published."""
 
     scale, embedded, wiring = "mini", True, False
+    recalled_notes = Study.recalled_notes
 
     def __init__(self, seeds=2):
         self.seeds, self.runs, self.published = seeds, {}, {}

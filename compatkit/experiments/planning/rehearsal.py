@@ -286,17 +286,25 @@ def _trained(step: Step, model) -> tuple:
     labels = _labels(step, inputs)
     optimizer, tracker = _optimizer(step, model), MemTracker()
     tracker.track_external(model, optimizer, labels, *inputs.values())
-    with tracker:  # alone: the counter of FLOPs holds what checkpointing would let go
-        _loss(step, model, inputs, labels).backward()
-        optimizer.step()
-    optimizer.zero_grad()
     operations, flops = _Operations(), FlopCounterMode(display=False)
-    with operations, flops:
+
+    def train() -> int:
+        """One optimizer step; the FLOPs of its forward pass."""
         loss = _loss(step, model, inputs, labels)
         forward = flops.get_total_flops()
         loss.backward()
         optimizer.step()
-    optimizer.zero_grad()
+        optimizer.zero_grad()
+        return forward
+
+    if step.checkpointing:  # the counter of FLOPs holds what checkpointing lets go
+        with tracker:
+            train()
+        with operations, flops:
+            forward = train()
+    else:
+        with tracker, operations, flops:
+            forward = train()
     return model, forward, flops.get_total_flops(), operations.count, _peak(tracker)
 
 

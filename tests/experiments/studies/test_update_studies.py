@@ -9,6 +9,7 @@ import pytest
 import tiny
 
 from compatkit.bcwi import Choice
+from compatkit.experiments.studies.study import Study
 from compatkit.experiments.studies.update_studies import (
     Dial,
     UpdateRows,
@@ -28,6 +29,7 @@ class Book:
     """Stands for a Study: it counts runs and notes how each is published."""
 
     scale = "smoke"
+    recalled_notes = Study.recalled_notes
 
     def __init__(self, seeds=2):
         self.seeds, self.runs, self.published = seeds, {}, {}
