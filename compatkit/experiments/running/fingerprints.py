@@ -124,9 +124,8 @@ class _Canonical(ast.NodeTransformer):
         if isinstance(node, ast.ImportFrom) and _of_library(node.level, node.module):
             return ast.ImportFrom("compatkit", node.names, 0)
         if isinstance(node, ast.JoinedStr):
-            parts = [
-                one for one in node.values if getattr(one, "value", None) != ""
-            ]  # 3.12 has such
+            # without the empty texts that 3.12 puts at the end of a format
+            parts = [one for one in node.values if getattr(one, "value", None) != ""]
             node = ast.Tuple([ast.Constant("f"), *parts], ast.Load())
         if isinstance(node, ast.FormattedValue):
             form = node.format_spec or ast.Constant(None)

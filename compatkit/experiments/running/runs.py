@@ -271,7 +271,8 @@ class Run:
         dict  # id, configuration, code, versions, commit, hardware, started, seconds, results, ...
     )
     again: Callable | None = field(default=None, repr=False, compare=False)
-    # again: computes a recalled run after all, in this folder
+    # again: computes a recalled run after all
+    # of a recalled run: the folder in which it lies, once it was computed after all
     place: Path | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -334,12 +335,14 @@ class Run:
         """
         if not self.recalled or self.place is None or not self.place.exists():
             return 0.0
+        from compatkit.metrics import agreement
+
         own, shares = Run.load(self.place), [0.0]
         for split in set(self.splits) & set(own.splits):
             kept = self.predictions(split)
             if kept.prediction is not None:
                 here = own.predictions(split).select(kept.id.tolist())
-                shares.append(float((kept.prediction != here.prediction).mean()))
+                shares.append(1 - agreement(kept.prediction, here.prediction))
         return max(shares)
 
     @property

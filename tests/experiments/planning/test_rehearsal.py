@@ -11,6 +11,7 @@ import torch
 from tiny import task as text_task
 
 from compatkit.experiments.planning import rehearsal
+from compatkit.experiments.planning.counts import hub_shape
 from compatkit.experiments.planning.rehearsal import (
     DEVICES,
     KERNEL_SECONDS,
@@ -271,8 +272,7 @@ def test_a_step_is_taken_only_where_there_is_a_gpu(monkeypatch):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("shape", [BERT, LLAMA])
-def test_a_gpu_holds_what_was_foretold(shape):
-    step = Step(shape, 256, 128, weights="bfloat16" if shape is LLAMA else "float32")
+def test_a_gpu_holds_what_was_foretold():
+    step = Step(hub_shape("google-bert/bert-base-uncased", 2), 16, 128)
     took, foretold = perform(step), rehearse(step)
-    assert took.step_bytes == pytest.approx(foretold.step_bytes, rel=0.3) and took.seconds > 0
+    assert took.step_bytes == pytest.approx(foretold.step_bytes, rel=0.15) and took.seconds > 0
