@@ -247,28 +247,39 @@ def test_of_images_only_named_tasks_have_a_paper_scale(monkeypatch):
     asked = {}
 
     def begun(chosen, papers, task, scales=("smoke", "mini", "paper"), whole=False):
-        asked[chosen.task] = papers, scales
+        asked[chosen.task] = papers, scales, whole
 
     monkeypatch.setattr(recipes, "begin", begun)
     monkeypatch.setattr(recipes, "load_task", lambda name, folder: of(name, image=name != "mrpc"))
     for name in ("imagenet", "cifar10", "mrpc"):
         begin_with_images(parameters(task=name), {"imagenet": ("a/resnet",)})
-    assert asked["imagenet"] == (("a/resnet",), ("smoke", "mini", "paper"))
-    assert asked["cifar10"] == ((), ("smoke", "mini"))
+    assert asked["imagenet"] == (("a/resnet",), ("smoke", "mini", "paper"), False)
+    # CIFAR-10's studies take all of its images, whichever notebook asks
+    assert asked["cifar10"] == ((), ("smoke", "mini"), True)
     # of texts the models of upgrade (a), and another upgrade's cannot be missing
-    assert asked["mrpc"] == (recipes.upgrade_models("a"), ("smoke", "mini", "paper"))
+    assert asked["mrpc"] == (recipes.upgrade_models("a"), ("smoke", "mini", "paper"), False)
 
 
 def test_two_sizes_are_encoders_only_for_texts_beyond_smoke(monkeypatch):
+    asked, made = [], (tiny.RECIPE, replace(tiny.RECIPE, layers=2))
     monkeypatch.setattr(recipes, "upgrade_recipes", lambda *given: given)
-    monkeypatch.setattr(recipes, "architectures", lambda *given: given)
+    monkeypatch.setattr(recipes, "architectures", lambda *given: asked.append(given) or made)
     real, smoke = (Experiment(of("mrpc"), scale, "", 2) for scale in ("mini", "smoke"))
     assert two_sizes(real, "mine") == (real.task, "mini", "a", "mine", 2)
-    for scratch in (two_sizes(smoke), two_sizes(real, "mine", from_scratch=True)):
-        assert scratch[2:] == ((), 2)
+    assert two_sizes(smoke) == two_sizes(real, "mine", from_scratch=True) == made
     pictures = Experiment(of("imagenet", image=True), "paper", "")
     names = ("a/small", "a/large")
-    assert two_sizes(pictures, pretrained=names) == (pictures.task, "paper", names, -1)
+    assert two_sizes(pictures, pretrained=names) == made
+    assert [given[2:] for given in asked] == [((), 2), ((), 2), (names, -1)]
+
+
+def test_all_notebooks_train_the_same_networks_on_many_images():
+    base, large = two_sizes(Experiment(of("cifar10", image=True), "mini", ""))
+    assert (base.epochs, base.device, large.device) == (15, "", "cuda")
+    # neither at smoke scale, nor for a file that has the name
+    for task, scale in ((of("cifar10", image=True), "smoke"), (of("cifar10", "file"), "mini")):
+        both = two_sizes(Experiment(task, scale, ""), from_scratch=True)
+        assert not [one for one in both if one.device or one.epochs == 15]
 
 
 def test_updates_without_pretrained_weights_train_longer():
