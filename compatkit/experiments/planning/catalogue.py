@@ -187,9 +187,15 @@ CATALOGUE = (
         {
             "figure2": "figure 2: all pairs of a zoo",
             "figure3": "figure 3: NFR and error by the ensemble's size",
-            "figure4": "figure 4: uncertainty of what flips",
         },
         ("fashion_mnist",),
+        ("imagenet",),
+    ),
+    *_of(
+        "Positive-Congruent Training",
+        "ensembles",
+        {"figure4": "figure 4: uncertainty of what flips"},
+        ("fashion_mnist", "cifar10"),
         ("imagenet",),
     ),
     *_of(
@@ -358,9 +364,15 @@ CATALOGUE = (
             "main": "heads and students of unlabelled traffic beside two models",
             "together": "students with interpolation, with a head, under a certificate",
             "cache": "a head in the place of the nearest neighbour in caches of old logits",
-            "churn": "churn constraint, anchor and RCAT on labelled examples",
         },
         (*_ADDED, "sst2"),
+        (),
+    ),
+    *_of(
+        "compatkit",
+        "retire_the_old",
+        {"churn": "churn constraint, anchor and RCAT on labelled examples"},
+        (*_ADDED, "sst2", "pydoc"),
         (),
     ),
     *_of(
