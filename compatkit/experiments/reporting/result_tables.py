@@ -392,15 +392,17 @@ class ResultTable:
         """The treated method with the lowest NFR among those that qualified and do not lose
         accuracy; a control is no treatment.
 
-        None as well in a table of several upgrades (no row is called "new model"): flips of
-        different pairs are not compared.
+        None where all of them flip as much as the untreated model or more, and in a table of
+        several upgrades (no row is called "new model"): flips of different pairs are not compared.
         """
-        if not any(row.method == "new model" for row in self.rows):
+        untreated = next((row for row in self.rows if row.method == "new model"), None)
+        if untreated is None:
             return None
         able = [
             row
             for row in self.rows
             if row.difference is not None
+            and row.nfr[0] < untreated.nfr[0]
             and not row.loses
             and row.qualified
             and row.seeds

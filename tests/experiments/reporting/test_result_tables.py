@@ -231,6 +231,9 @@ def test_best_excludes_those_that_pay_and_those_that_were_not_run():
     assert ResultTable("t", (*ROWS, made("absent", 0.0, seeds=0))).best() == "good"
     assert ResultTable("t", (*ROWS, made("target model", 0.0))).best() == "good"
     assert ResultTable("t", ROWS[:3]).best() is None and ResultTable("t", ()).best() is None
+    # the fewest flips of all treatments are no merit where plain training has as few
+    as_new, more = made("as the new model", 0.08), made("more", 0.09)
+    assert ResultTable("t", (*ROWS[:2], as_new, more)).best() is None
     assert (
         ResultTable(
             "t", (made("a: new model", 0.08, difference=None), made("b: good", 0.03))
