@@ -467,7 +467,10 @@ def _cost_verdict(kept: KeptTable) -> Verdict:
         return Verdict(kept.name, "not checked", 0, words)
     made = cost_rows([kept.shelf.run(one, None).results for one in names], names)
     shown, again = (  # a record's entries stand in the order of their names
-        sorted((row.method, row.setting, row.seeds, str(row.by_seed)) for row in rows)
+        sorted(
+            (row.method, row.setting, row.seeds, [sorted(one.items()) for one in row.by_seed])
+            for row in rows
+        )
         for rows in (kept.table.rows, made)
     )
     return _verdict(kept.name, [_same_words("costs", shown, again)])

@@ -1,5 +1,6 @@
 """What a step costs: memory counted once, after the optimizer has its state; time as a median."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -36,18 +37,34 @@ def test_what_a_treatment_holds_is_counted_and_freed():
     assert step_cost(Treatment, train).bytes == 0 and step_cost(Treatment, train).seconds >= 0
 
 
+def test_what_comes_before_the_first_step_is_counted_without_it():
+    def train(treatment):
+        for _ in range(6):
+            time.sleep(0.02)
+            treatment.after_step(None, 0.1)
+
+    def made():
+        time.sleep(0.2)
+        return Treatment()
+
+    prepared = step_cost(made, train)
+    # a sleep is never shorter than what is asked for; how much longer depends on the machine
+    assert prepared.seconds >= 0.02 and prepared.before >= 0.1
+
+
 def test_too_few_steps_have_no_median():
     with pytest.raises(ValueError, match="2 steps show no median"):
         step_cost(Treatment, lambda treatment: [treatment.after_step(None, 0.1) for _ in range(2)])
 
 
+BESIDE = {"seconds": 0.2, "bytes": 100, "before": 1.0}  # plain training, right before each method
 MEASURED = {
     "weights": 2**20,
+    "steps": 100,  # of a whole training
     "methods": {
-        PLAIN: {"seconds": 0.2, "bytes": 100},
-        "EWC": {"seconds": 0.3, "bytes": 100 + 3 * 2**20},
-        "prior weight decay": {"seconds": 0.2, "bytes": 50},
-        "Mixout": {"seconds": 0.2, "bytes": 0},
+        "EWC": {"seconds": 0.3, "bytes": 100 + 3 * 2**20, "before": 3.0, "plain": BESIDE},
+        "prior weight decay": {"seconds": 0.2, "bytes": 50, "before": 1.0, "plain": BESIDE},
+        "Mixout": {"seconds": 0.2, "bytes": 0, "before": 0.9, "plain": BESIDE},
     },
 }
 
@@ -55,17 +72,21 @@ MEASURED = {
 def test_the_words_follow_from_what_was_measured():
     told = {row.method: row.setting for row in cost_rows([MEASURED])}
     assert told[PLAIN] == "plain training; the weights are 1.0 MiB"
-    assert told["EWC"].startswith("memory +3.0 MiB, a step takes 1.50 of plain training's;")
+    assert told["EWC"].startswith(
+        "memory +3.0 MiB, a step takes 1.50 of plain training's, what comes before as long as 10 "
+        "of its steps, a whole training 1.60 of it;"
+    )
     assert told["Mixout"].startswith("memory +0.0 MiB, a step takes 1.00")
     assert list(told)[-2:] == ["BCWI", "probability ensemble"]
 
 
 def test_several_measurements_have_a_mean_and_a_spread():
-    slower = {"seconds": 0.34, "bytes": 100 + 3 * 2**20}
+    slower = MEASURED["methods"]["EWC"] | {"seconds": 0.34}
     again = MEASURED | {"methods": MEASURED["methods"] | {"EWC": slower}}
     rows = {row.method: row for row in cost_rows([MEASURED, again], ("a", "b"))}
     assert rows["EWC"].setting.startswith("memory +3.0 MiB, a step takes 1.60 ± 0.14 of plain")
-    assert [round(one["time"], 9) for one in rows["EWC"].by_seed] == [1.5, 1.7]
+    assert [round(one["step"], 9) for one in rows["EWC"].by_seed] == [1.5, 1.7]
+    assert [round(one["time"], 9) for one in rows["EWC"].by_seed] == [1.6, 1.8]
     assert rows["BCWI"].by_seed == ({"bytes": 0, "time": 1.0},) * 2 and rows["BCWI"].seeds == 2
 
 
