@@ -120,7 +120,7 @@ def measured_costs(
         return {"weights": weights, "steps": whole, "methods": found}
 
     behind = [models.olds[seed].id, models.news[seed].id]
-    configuration = {"kind": "step_cost", "parents": behind, "strengths": dict(strengths)}
+    configuration = {"kind": "training_cost", "parents": behind, "strengths": dict(strengths)}
     return run_once(configuration | {"arguments": arguments}, compute)
 
 

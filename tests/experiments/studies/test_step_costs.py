@@ -91,7 +91,7 @@ def test_several_measurements_have_a_mean_and_a_spread():
 
 
 def test_a_kept_table_of_costs_is_held_to_its_record(tmp_path):
-    configuration = {"kind": "step_cost", "parents": [], "strengths": {"EWC": 1.0}}
+    configuration = {"kind": "training_cost", "parents": [], "strengths": {"EWC": 1.0}}
     record = {"id": run_id(configuration), "configuration": configuration, "results": MEASURED}
     extend_study(tmp_path / "bcwi-x", [record | {"predictions": {}}], [])
     rows = cost_rows([MEASURED], (record["id"],))
