@@ -219,7 +219,7 @@ CATALOGUE = (
             "soup": "soups of 1 to 16 new models",
             "fisher": "importances by Fisher's information",
         },
-        _ADDED,
+        (*_ADDED, "pydoc"),
         _ADDED,
     ),
     *_of("BCWI", "bcwi", {"classes": "classes added"}, _INTENTS, _INTENTS),
