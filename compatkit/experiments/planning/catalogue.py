@@ -213,10 +213,18 @@ CATALOGUE = (
         {
             "main": "the MASSIVE table: old, target, new, interpolated",
             "curve": "accuracy and NFR over α",
-            "baselines": "EWC, prior weight decay, Mixout, distillation at all strengths",
             "cost": "memory, time, what can be tuned afterwards",
-            "ensemble": "interpolation against the probability ensemble",
             "soup": "soups of 1 to 16 new models",
+        },
+        _ADDED,
+        _ADDED,
+    ),
+    *_of(
+        "BCWI",
+        "bcwi",
+        {
+            "baselines": "EWC, prior weight decay, Mixout, distillation at all strengths",
+            "ensemble": "interpolation against the probability ensemble",
             "fisher": "importances by Fisher's information",
         },
         (*_ADDED, "pydoc"),
