@@ -1024,6 +1024,7 @@ _PLACES = {
     "classes": "added classes",
     "width": "another width",
     "architecture": "another architecture",
+    "2b": "from a common start",
 }
 
 
@@ -1031,14 +1032,13 @@ def place_of(
     name: str,  # of a kept table
 ) -> str:
     """Task and upgrade of a kept table, in words: MUSCLE's tables by their measure too, an
-    update's by what it changes beside the examples.
+    update's by what it changes beside the examples, PCT's second part of table 2 by its start.
     """
     notebook, task, scale, *rest = name.split("-")
     words = [task, *(f"({one})" for one in rest[:-1] if len(one) == 1)]
     words += ["by exact match"] if notebook == "muscle" and rest[-1] == "4" else []
-    words += (
-        [_PLACES[rest[-1]]] if notebook in ("bcwi", "embeddings") and rest[-1] in _PLACES else []
-    )
+    told = notebook in ("bcwi", "embeddings", "distillation") and rest[-1] in _PLACES
+    words += [_PLACES[rest[-1]]] if told else []
     return " ".join(words) + ("" if scale == "mini" else f", {scale}")
 
 

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'PAPER_UPGRADE', 'PAPER_NAME', 'MINI', 'MINI_TRAIN', 'SEEDS', 'PAPER_SEEDS', 'HUB_RESNETS', 'MANY_IMAGES',
-           'MANY_IMAGES_LARGER', 'ROBERTA', 'UPDATE', 'UPDATE_HALF', 'UPDATE_OPTIMIZER', 'Recipe', 'own_seeds',
-           'at_scale', 'small', 'pretrained', 'upgrade_models', 'paper_recipe', 'upgrade_recipes', 'architectures',
-           'update_recipes', 'half_recipe', 'check_may_be_kept', 'Experiment', 'weights_at_hand', 'begin',
-           'begin_with_images', 'two_sizes']
+           'MANY_IMAGES_LARGER', 'STARTS', 'ROBERTA', 'UPDATE', 'UPDATE_HALF', 'UPDATE_OPTIMIZER', 'Recipe',
+           'own_seeds', 'at_scale', 'small', 'pretrained', 'upgrade_models', 'paper_recipe', 'upgrade_recipes',
+           'start_of', 'architectures', 'update_recipes', 'half_recipe', 'check_may_be_kept', 'Experiment',
+           'weights_at_hand', 'begin', 'begin_with_images', 'two_sizes']
 
 # %% ../../../nbs/experiments/models/recipes.ipynb #482645f6
 import os
@@ -85,6 +85,7 @@ class Recipe:
     # "cuda": trained on a GPU alone, whose rounding makes other models of the same seed; "": where
     # it is asked for
     device: str = ""
+    start: str = ""  # the run that left the folder's weights: they are known by it, not by bits
 
     def __post_init__(self):
         for name, value, valid in (
@@ -118,7 +119,7 @@ class Recipe:
         if self.model == "linear":
             return {"model": "linear"}
         content = asdict(self) | {"precision": resolve_precision(self.precision)}
-        folder = content.pop("folder")
+        folder, start = content.pop("folder"), content.pop("start")
         usual = {field.name: field.default for field in fields(self)}
         added = ("optimizer", "schedule", "clip", "accumulation", "smallest_part", "device")
         later = [name for name in added if content[name] == usual[name]]
@@ -130,12 +131,11 @@ class Recipe:
             for key, value in content.items()
             if key not in (*_NOT_READ[self.model], *later)
         }
-        folder = (
-            str(model_folder(folder)) if self.model == "image" else folder
-        )  # an id on the hub is a folder too
-        return content | (
-            {"weights": weights_fingerprint(folder)} if self.model in ("encoder", "image") else {}
-        )
+        if self.model not in ("encoder", "image"):
+            return content
+        if self.model == "image" and not start:
+            folder = str(model_folder(folder))  # an id on the hub is a folder too
+        return content | {"weights": start or weights_fingerprint(folder)}
 
     @classmethod
     def recalled(cls, identity: dict) -> "Recipe":
@@ -424,6 +424,24 @@ MANY_IMAGES_LARGER = {
         "device": "cuda",
     }
 }
+
+# image task → the common start of its table 2b at mini: the task with whose classes it is
+# trained, what the recipe changes for that, and what afterwards; set on untreated models alone
+STARTS = {
+    "cifar10": (
+        "tiny_imagenet",
+        MANY_IMAGES["cifar10"] | {"side": 32},
+        {"epochs": 8, "learning_rate": 3e-3},
+    )
+}
+
+
+def start_of(
+    task: Task,
+    scale: str,  # smoke, mini or paper
+) -> tuple | None:
+    """STARTS' entry; None where half of the task's own data serves."""
+    return _of(STARTS, task, None) if scale == "mini" else None
 
 
 def architectures(

@@ -158,7 +158,7 @@ CATALOGUE = (
         "Positive-Congruent Training",
         "distillation",
         {"2b": "table 2b: fine-tuned from a common start"},
-        ("fashion_mnist",),
+        ("fashion_mnist", "cifar10"),
         ("inaturalist",),
         ("digits",),
     ),

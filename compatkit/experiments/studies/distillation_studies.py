@@ -24,6 +24,7 @@ from compatkit.experiments.models.recipes import (
     HUB_RESNETS,
     Recipe,
     begin_with_images,
+    start_of,
     two_sizes,
 )
 from ..models.trainings import build
@@ -43,7 +44,7 @@ from compatkit.experiments.studies.sides import (
 from .study import Planned, Study, labels_of
 from ...training.data_updates import more_classes, more_samples
 from ...training.loop import Treatment, WithOldModel, load_weights
-from ...training.tasks import Task
+from ...training.tasks import Task, load_task
 
 # %% ../../../nbs/experiments/studies/distillation_studies.ipynb #6f0672d6
 WITH_ENSEMBLES = ("main", "2a", "2b", "4", "5a", "5b", "one_model")  # on both sides
@@ -102,8 +103,17 @@ def update_of(study: Study) -> Update:
         base = large if task.image_field and study.scale == "paper" else base
         return Update(base, base, more_samples(task) if table == "5a" else more_classes(task))
     if shared and base.model in ("small", "resnet"):
-        base = common_start(task, base)
+        base = _started(study, base)
     return Update(base, base)
+
+
+def _started(study: Study, base: Recipe) -> Recipe:
+    """The recipe that begins with a start trained here; errors of load_task."""
+    if (known := start_of(study.task, study.scale)) is None:
+        return common_start(study.task, base)
+    name, first, then = known
+    other = load_task(name, study.chosen.data_dir or None)
+    return common_start(study.task, replace(base, **then), other, replace(base, **first))
 
 # %% ../../../nbs/experiments/studies/distillation_studies.ipynb #d9a10002
 class WithOldRun(WithOldModel):
@@ -365,9 +375,9 @@ class DistillationStudy:
                 f"{how} over classes"
             )
         if update.new_recipe.name == "common start":
-            own.append(
-                "both models start from one body that was trained on half of the training split"
-            )
+            known = start_of(study.task, study.scale)
+            on = f"the classes of {known[0]}" if known else "half of the training split"
+            own.append(f"both models start from one body that was trained on {on}")
         return study.notes(self.pair, *own, searched=searched)
 
     def _image_notes(self) -> list[str]:

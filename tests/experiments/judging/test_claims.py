@@ -27,6 +27,7 @@ from compatkit.experiments.judging.claims import (
     judged,
     kept_evidence,
     pairs_of,
+    place_of,
 )
 from compatkit.experiments.planning.catalogue import CATALOGUE
 from compatkit.experiments.reporting.result_tables import (
@@ -226,6 +227,11 @@ def test_of_several_tables_of_one_place_the_least_favourable_counts(tmp_path, mo
         ("decisions-x-mini-main", "does not hold"),
         ("bcwi-y-mini-main", "holds"),
     }
+
+
+def test_a_start_that_both_models_share_is_another_place():
+    scratch, started = (place_of(f"distillation-cifar10-mini-{table}") for table in ("2a", "2b"))
+    assert (scratch, started) == ("cifar10", "cifar10 from a common start")
 
 
 def test_a_table_of_models_at_chance_judges_nothing(tmp_path):

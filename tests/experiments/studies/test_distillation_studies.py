@@ -74,6 +74,30 @@ def test_the_second_part_of_table_2_shares_a_start(updates):
     assert updates("2a").old_recipe.name == ""
 
 
+def test_cifar_begins_with_the_classes_of_another_set(monkeypatch):
+    asked = []
+
+    def load(name, folder):
+        return replace(tiny.image_task(), name=name)
+
+    def start(*given):
+        asked.append(given)
+        return "started"
+
+    monkeypatch.setattr(recipes, "load_task", load)
+    monkeypatch.setattr(room, "load_task", load)
+    monkeypatch.setattr(room, "common_start", start)
+    study = begin_distillation(parameters(task="cifar10", table="2b", scale="mini"))
+    assert update_of(study).old_recipe == "started"
+    ((task, after, other, first),) = asked
+    assert (task.name, other.name) == ("cifar10", "tiny_imagenet")
+    assert first.side == 32 and after.side == 0 and after.epochs < first.epochs
+    assert (after.widths, after.depths) == (first.widths, first.depths)
+    asked.clear()
+    update_of(begin_distillation(parameters(task="cifar10", table="2b", scale="smoke")))
+    assert len(asked[0]) == 2, "at smoke half of its own data serves"
+
+
 def test_texts_fine_tune_but_for_table_2a(monkeypatch):
     asked = []
 
