@@ -426,14 +426,9 @@ MANY_IMAGES_LARGER = {
 }
 
 # image task → the common start of its table 2b at mini: the task with whose classes it is
-# trained, what the recipe changes for that, and what afterwards; set on untreated models alone
-STARTS = {
-    "cifar10": (
-        "tiny_imagenet",
-        MANY_IMAGES["cifar10"] | {"side": 32},
-        {"epochs": 8, "learning_rate": 3e-3},
-    )
-}
+# trained, what the recipe changes for that, and what afterwards; set on untreated models'
+# selection split alone: 73.2 % as here, 69.8 at a rate of 3e-3, one model a try
+STARTS = {"cifar10": ("tiny_imagenet", {"side": 32}, {"epochs": 8})}
 
 
 def start_of(
