@@ -36,14 +36,12 @@ def table(header, rows):
 
 def places(evidence):
     """Where a claim holds and where not, such as 'held on sst2 (b); not held on mrpc (a)'."""
-    from compatkit.experiments.judging.result_pages import parts_of
+    from compatkit.experiments.judging.claims import place_of
 
     words = {}
     for piece in evidence:
-        parts = parts_of(piece.name)
-        where = f"{parts.task} ({parts.upgrade})" if parts.upgrade else parts.task
-        words.setdefault(piece.word, []).append(where)
-    phrases = [f"**{word}** on {', '.join(dict.fromkeys(where))}" for word, where in words.items()]
+        words.setdefault(piece.word, []).append(place_of(piece.name))
+    phrases = [f"**{word}** on {', '.join(where)}" for word, where in words.items()]
     return "; ".join(phrases) or "not run"
 
 

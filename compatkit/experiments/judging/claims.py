@@ -86,6 +86,7 @@ _2 = ("distillation:main", "distillation:2a", "distillation:2b")
 _12 = ("gated_fusion:main", "gated_fusion:1", "gated_fusion:2", "decisions:main")
 _ADAPTER = ("muscle:main", "muscle:3", "muscle:4", "muscle:5")
 _UPDATE = ("bcwi:main", "bcwi:curve", "bcwi:classes")
+_NEAR_OLD = ("EWC", "prior weight decay", "Mixout", "distillation")
 _PAIRS = ("version 1 → version 2", "version 2 → version 2, wider")
 
 _OF_PCT = (
@@ -498,6 +499,23 @@ _OF_BCWI = (
     ),
     Claim(
         _BCWI,
+        "Interpolation mitigates best (the talk's conclusion): set by one rule, it flips less than "
+        "EWC, prior weight decay, Mixout and distillation",
+        ("bcwi:baselines",),
+        ("BCWI",),
+        _NEAR_OLD,
+    ),
+    Claim(
+        _BCWI,
+        "… and is no less accurate than any of them",
+        ("bcwi:baselines",),
+        ("BCWI",),
+        _NEAR_OLD,
+        quantity=ACCURACY,
+        lossless=True,
+    ),
+    Claim(
+        _BCWI,
         "BCWI adds neither memory nor time to training and answers as one model (the talk's costs)",
         ("bcwi:cost",),
         ("BCWI",),
@@ -508,7 +526,7 @@ _OF_BCWI = (
         _BCWI,
         "The baselines cost memory or time, and must train again for another trade-off",
         ("bcwi:cost",),
-        ("EWC", "prior weight decay", "Mixout", "distillation"),
+        _NEAR_OLD,
         quantity=COST,
     ),
     Claim(

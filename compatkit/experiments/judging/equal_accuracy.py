@@ -35,11 +35,12 @@ class Family(NamedTuple):
     method: str
     answering: str  # what an answer asks for
     training: str
-    dial: bool = False  # whether its trade-off is set after training
+    dial: bool = False  # whether its trade-off is a curve: set after training, or trained anew
     own_old_side: bool = False  # whether its table compares it with another old model
 
 
 _OLD_LOGITS = "as plain; old logits of the training examples"
+_NEAR_OLD = "once more for each strength; the old weights"
 _MIXED = ("both models", "none", True)
 _HEAD = "seconds; old answers to unlabelled traffic"
 _STUDENT = "once more; old answers to unlabelled traffic"
@@ -57,6 +58,10 @@ FAMILIES = {  # beginning of a row's name → its family
     "FisherBCWI": Family(
         "BCWI with Fisher's importances", "one model", "none; the old weights", True
     ),
+    "EWC": Family("EWC", "one model", f"{_NEAR_OLD} and its Fisher information", True),
+    "prior weight decay": Family("prior weight decay", "one model", _NEAR_OLD, True),
+    "Mixout": Family("Mixout", "one model", _NEAR_OLD, True),
+    "distillation": Family("distillation from the old model", "one model", _OLD_LOGITS, True),
     "gated fusion, old dropped": Family(
         "gated fusion without the old model", "one model", "an epoch more"
     ),

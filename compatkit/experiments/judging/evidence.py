@@ -300,7 +300,7 @@ def table_evidence(kept: KeptTable) -> dict:
 
 # %% ../../../nbs/experiments/judging/evidence.ipynb #438b20ef
 _BEARING = ("main", "1", "2", "2a", "2b", "3", "4", "5", "5a", "5b", "mrpc", "ensemble", "fisher")
-_BEARING += ("curve", "dial", "classes")
+_BEARING += ("curve", "dial", "classes", "baselines")
 
 
 def places(shelf: Shelf) -> dict[tuple, list[KeptTable]]:
@@ -367,11 +367,12 @@ def _dials(kept: KeptTable) -> Iterator[tuple[str, list[Point]]]:
 
 
 def _row_points(kept: KeptTable, row: Row) -> list[Point]:
-    """The points of a row: its curve where it was swept on test, else itself; against the old
-    models that are in use.
+    """The points of a row: its curve where it was swept on test or trained at several strengths,
+    else itself; against the old models that are in use.
     """
-    swept = kept.notebook == "bcwi" and row.method in ("BCWI", "FisherBCWI")
-    if swept and alphas_of(kept, row, "test"):
+    interpolated = kept.notebook == "bcwi" and row.method in ("BCWI", "FisherBCWI")
+    strong = kept.notebook == "bcwi" and row.setting.startswith("strength ")
+    if strong or (interpolated and alphas_of(kept, row, "test")):
         curves = curves_of(kept, row, "test")
         return _mean_points(curves, lambda at: [(one.old, one.answers[at]) for one in curves])
     pairs = partial(_in_use, kept, row)

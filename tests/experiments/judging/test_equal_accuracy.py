@@ -57,6 +57,7 @@ def test_the_longest_beginning_names_a_method():
     assert family_of("BCWI α=0.4").method == family_of("BCWI").method == "BCWI"
     for untreated in ("new model", "target model", "constant gate", "gated fusion + rule"):
         assert family_of(untreated) is None
+    assert family_of("distillation").method != family_of("dynamic distillation").method
     assert all(family_of(name).method == family.method for name, family in FAMILIES.items())
 
 

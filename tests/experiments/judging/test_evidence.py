@@ -52,6 +52,24 @@ def shelf():
     return made
 
 
+def test_a_baseline_stands_at_all_its_strengths(shelf):
+    kept = shelf.table("bcwi-pydoc-mini-baselines")
+    plain = kept.rows["new model"]
+    for method in ("EWC", "Mixout", "distillation"):
+        row = kept.rows[method]
+        points = room._row_points(kept, row)
+        assert len(points) == 6, "five strengths and the new model itself"
+        near = [np.allclose(points[0][:2], (plain.accuracy[0], plain.nfr[0]))]
+        near += [np.allclose(one[:2], (row.accuracy[0], row.nfr[0])) for one in points[1:]]
+        assert near[0] and sum(near[1:]) == 1, "the chosen strength is one of them"
+        pairs = points[-1].pairs()
+        assert len(pairs) == kept.seeds
+        assert np.mean([(~new.correct & old.correct).mean() for old, new in pairs]) == (
+            pytest.approx(points[-1].nfr)
+        )
+    assert any(one.name == kept.name for group in places(shelf).values() for one in group)
+
+
 def test_values_are_what_the_table_says(shelf):
     kept = shelf.table(NAMES[1])
     seen = Seen(kept)
