@@ -516,6 +516,31 @@ _OF_BCWI = (
     ),
     Claim(
         _BCWI,
+        "Old and new model lie in one basin: half-way the new one's accuracy is not lost (the "
+        "talk's landscape)",
+        ("bcwi:basin",),
+        ("BCWI α=0.5",),
+        quantity=ACCURACY,
+    ),
+    Claim(
+        _BCWI,
+        "… the target in another: half-way to it the model is less accurate than the old one",
+        ("bcwi:basin",),
+        ("line to target α=0.5",),
+        ("old model",),
+        quantity=ACCURACY,
+    ),
+    Claim(
+        _BCWI,
+        "… and with its units renumbered half-way is as accurate as the old model (its open idea)",
+        ("bcwi:basin",),
+        ("line to target, matched α=0.5",),
+        ("old model",),
+        quantity=ACCURACY,
+        lossless=True,
+    ),
+    Claim(
+        _BCWI,
         "BCWI adds neither memory nor time to training and answers as one model (the talk's costs)",
         ("bcwi:cost",),
         ("BCWI",),
