@@ -18,6 +18,7 @@ from compatkit.weights.rebasin import (
     barrier,
     group_sizes,
     match,
+    nearest_match,
     permute,
     random_permutation,
     symmetries,
@@ -304,6 +305,12 @@ def test_the_seed_decides_the_order_and_the_same_seed_the_result():
         not tiny.same(match(target, reference, seed=seed).model, first.model)
         for seed in range(1, 4)
     )
+
+
+def test_of_several_orders_the_nearest_is_taken():
+    target, reference = made("bert", 1), made("bert", 2)
+    each = [match(target, reference, seed).distance_after for seed in range(4)]
+    assert nearest_match(target, reference, orders=4).distance_after == min(each) < max(each)
 
 
 def test_a_permuted_target_is_matched_as_well(seed=0):

@@ -52,6 +52,7 @@ def test_answers_carry_the_labels_of_their_measure(shelf):
         ("gated fusion, old dropped", "gated_fusion", "_alone"),
         ("BCWI α=0.4", "bcwi", "_interpolated"),
         ("SoupBCWI of 16", "bcwi", "_interpolated"),
+        ("line to target, matched α=0.5", "bcwi", "_interpolated"),
         ("ensemble of 4", "distillation", "_both_sides"),
         ("ensembles of 2, larger new one", "ensembles", "_sized"),
         ("base → wide", "ensembles", "_zoo_pair"),

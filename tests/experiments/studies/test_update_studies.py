@@ -9,6 +9,7 @@ import pytest
 import tiny
 
 from compatkit.bcwi import Choice
+from compatkit.experiments.models import update_trainings
 from compatkit.experiments.studies.study import Study
 from compatkit.experiments.studies.update_studies import (
     Dial,
@@ -73,6 +74,35 @@ def test_the_ends_of_a_dial_are_the_new_and_the_old_model(models):
             if models.update.old_classes is None:
                 old = rows.answers([models.olds[seed]], "new_test")[0]
                 assert (curve.answers[-1].prediction == old.prediction).all() and curve.nfr[-1] == 0
+
+
+def test_a_line_to_the_target_ends_there_however_its_units_are_numbered(models, monkeypatch):
+    if models.update.old_classes is not None:
+        return  # a target of more classes is not of the old model's architecture
+    asked, match = [], update_trainings.nearest_match
+
+    def counted(target, reference):
+        asked.append(target)
+        return match(target, reference)
+
+    monkeypatch.setattr(update_trainings, "nearest_match", counted)
+    points, rows = (0, 0.5, 1), UpdateRows(models)
+    plain, matched = (models.to_target(points, matched=one) for one in (False, True))
+    assert (plain.name, matched.name) == ("line to target", "line to target, matched")
+    for seed, both in enumerate(zip(plain.curves("new_test"), matched.curves("new_test"))):
+        target = rows.answers([models.targets[seed]], "new_test")[0]
+        old = rows.answers([models.olds[seed]], "new_test")[0]
+        for curve in both:
+            assert (curve.answers[0].prediction == target.prediction).all()
+            assert (curve.answers[-1].prediction == old.prediction).all()
+    assert len(asked) == len(models.targets), "those of one line alone are renumbered, once each"
+    told = [
+        [run.configuration for run in dial.runs if run.configuration["kind"] == "sweep"]
+        for dial in (plain, matched)
+    ]
+    assert all("matched" not in one for one in told[0]) and all(one["matched"] for one in told[1])
+    starts = [run.id for run in models.targets]
+    assert [one["parents"][1] for one in told[0]] == starts
 
 
 def test_a_regularizers_dial_begins_with_the_new_model(models):

@@ -88,7 +88,7 @@ def test_a_matching_that_changes_answers_is_noticed(family, monkeypatch):
     other = copy.deepcopy(family.others["target"])
     other.classifier.bias.data += 1
     wrong = weight_planes.Matching(other, {}, 1.0, 0.5)
-    monkeypatch.setattr(weight_planes, "match", lambda *given: wrong)
+    monkeypatch.setattr(weight_planes, "nearest_match", lambda *given: wrong)
     with pytest.raises(AssertionError, match="must give the same logits"):
         nearest_matching(family, "target", 1)
 
