@@ -226,6 +226,7 @@ CATALOGUE = (
             "baselines": "EWC, prior weight decay, Mixout, distillation at all strengths",
             "ensemble": "interpolation against the probability ensemble",
             "fisher": "importances by Fisher's information",
+            "basin": "half-way from old to new and to target, and to its renumbered twin",
         },
         (*_ADDED, "pydoc"),
         _ADDED,
