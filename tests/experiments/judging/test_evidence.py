@@ -70,6 +70,22 @@ def test_a_baseline_stands_at_all_its_strengths(shelf):
     assert any(one.name == kept.name for group in places(shelf).values() for one in group)
 
 
+def test_an_upgrade_that_was_made_again_counts_within_the_first():
+    def table(name, replicate):
+        configuration = {"replicate": replicate} if replicate else {}
+        run = SimpleNamespace(run=SimpleNamespace(configuration=configuration))
+        return SimpleNamespace(name=name, news=[run])
+
+    tables = {
+        "first": table("bcwi-x-mini-main", 0),
+        "again": table("bcwi-x-mini-baselines", 1),
+        "other": table("bcwi-y-mini-main", 0),
+    }
+    groups = {(frozenset({name}), "", name != "y"): [one] for name, one in tables.items()}
+    found = {key: room._within(key, groups) for key in groups}
+    assert [found[key] for key in groups] == [[], ["bcwi-x-mini-main"], []]
+
+
 def test_values_are_what_the_table_says(shelf):
     kept = shelf.table(NAMES[1])
     seen = Seen(kept)

@@ -450,6 +450,28 @@ def test_the_kept_table_is_shown_before_anything_is_trained(tmp_path, monkeypatc
     assert "made until" not in capsys.readouterr().out
 
 
+def test_what_was_made_from_another_machines_models_is_not_kept(monkeypatch):
+    def run(recalled, share):
+        return SimpleNamespace(recalled=recalled, differs_here=lambda: share)
+
+    published = []
+    monkeypatch.setattr(room, "publish_study", lambda name, runs: published.append(name))
+    study = a_study()
+    study.runs |= {"plain": run(True, 0.0), "own": run(False, 0.0)}
+    study.publish()
+    assert len(published) == 1
+    study.runs["mixed"] = run(True, 0.071)
+    with pytest.raises(ValueError, match="mixed, and answer up to 7.1% of a split") as told:
+        study.publish()
+    assert "COMPATKIT_REPLICATE=1" in str(told.value) and len(published) == 1
+
+
+def test_a_command_says_that_its_models_are_made_again(monkeypatch):
+    plain = a_study().command()
+    monkeypatch.setenv("COMPATKIT_REPLICATE", "2")
+    assert a_study().command() == f"COMPATKIT_REPLICATE=2 {plain}"
+
+
 def test_a_table_says_which_kept_models_were_computed_again_and_how_far_they_differ():
     def run(recalled, share):
         return SimpleNamespace(recalled=recalled, differs_here=lambda: share)
