@@ -461,7 +461,7 @@ def test_what_was_made_from_another_machines_models_is_not_kept(monkeypatch):
     study.publish()
     assert len(published) == 1
     study.runs["mixed"] = run(True, 0.071)
-    with pytest.raises(ValueError, match="mixed, and answer up to 7.1% of a split") as told:
+    with pytest.raises(ValueError, match="mixed', and answer up to 7.1% of a split") as told:
         study.publish()
     assert "COMPATKIT_REPLICATE=1" in str(told.value) and len(published) == 1
 
