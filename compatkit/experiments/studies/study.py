@@ -706,12 +706,17 @@ class Study:
         return (*lines, *own, *self.recalled_notes())
 
     def recalled_notes(self) -> list[str]:
-        """How many runs were read from results/, and how far those that were computed again for
-        their weights differ from what is kept of them.
+        """Which repetition of the upgrade this is, how many runs were read from results/, and how
+        far those that were computed again for their weights differ from what is kept of them.
         """
+        again = [
+            f"repetition {replicate()}: all models were made anew, as other ones than those of "
+            "tables without a number"
+        ]
+        again = again if replicate() else []
         recalled = [run for run in self.runs.values() if run.recalled]
         if not recalled:
-            return []
+            return again
         count = f"{len(recalled)} of {len(self.runs)}"
         told = f"{count} runs were read from results/, with logits in half precision"
         if shares := [share for run in recalled if (share := run.differs_here())]:
@@ -720,7 +725,7 @@ class Study:
                 f"weights, and answer up to {max(shares):.1%} of a split otherwise than is kept: "
                 "rounding differs between machines"
             )
-        return [told]
+        return [*again, told]
 
     @property
     def reports_test(self) -> bool:

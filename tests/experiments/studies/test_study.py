@@ -472,7 +472,7 @@ def test_a_command_says_that_its_models_are_made_again(monkeypatch):
     assert a_study().command() == f"COMPATKIT_REPLICATE=2 {plain}"
 
 
-def test_a_table_says_which_kept_models_were_computed_again_and_how_far_they_differ():
+def test_a_table_says_which_kept_models_were_computed_again_and_how_far_they_differ(monkeypatch):
     def run(recalled, share):
         return SimpleNamespace(recalled=recalled, differs_here=lambda: share)
 
@@ -484,3 +484,7 @@ def test_a_table_says_which_kept_models_were_computed_again_and_how_far_they_dif
     assert plain == "1 of 2 runs were read from results/, with logits in half precision"
     (more,) = told(run(True, 0.0), run(True, 0.038), run(True, 0.02))
     assert more.startswith("3 of 3 runs") and "; 2 of them" in more and "up to 3.8%" in more
+    monkeypatch.setenv("COMPATKIT_REPLICATE", "1")
+    again, same = told(run(False, 0.0), run(True, 0.0))
+    assert again.startswith("repetition 1: all models") and same == plain
+    assert told(run(False, 0.0)) == [again]
