@@ -27,7 +27,7 @@ from environment import ROOT, use_the_environment
 # (quick?, notebook, parameters)
 GATED_FUSION = ("main", "1", "2", "3", "4", "5", "6", "rates")
 DISTILLATION = ("main", "3", "4", "5a", "5b", "figure5", "one_model")
-BCWI = ("main", "curve", "baselines", "cost", "ensemble", "soup", "fisher", "classes")
+BCWI = ("main", "curve", "baselines", "cost", "ensemble", "soup", "fisher", "basin", "classes")
 RETIRE = ("main", "together", "cache", "churn")
 MUSCLE = ("main", "3", "4", "6", "figure4", "figure5", "dial")
 STEPS = {"scale": "paper", "max_steps": 2}

@@ -641,6 +641,7 @@ RECIPES = (  # a pattern of the row's name → how its answers are found; the fi
     (r"most central of \d+$", _central),
     (r"ELODI(, top \d+)?$", _students),
     (r"(BCWI|FisherBCWI|SoupBCWI of \d+|soup of \d+)( α=[\d.]+)?$", _interpolated),
+    (r"line to target(, matched)?( α=[\d.]+)?$", _interpolated),
     (r"probability ensemble$", _two_models),
     (r"(EWC|prior weight decay|Mixout|distillation)$", _regularized),
     (r".*", _plain),

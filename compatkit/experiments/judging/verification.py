@@ -317,6 +317,8 @@ EXPECTED = {  # notebook:table, with the scale where it matters → the rows tha
     "bcwi:curve": (*_UPDATE, *(f"BCWI α={number / 10:g}" for number in range(1, 10))),
     "bcwi:ensemble": (*_UPDATE, "probability ensemble"),
     "bcwi:fisher": (*_UPDATE, "FisherBCWI"),
+    "bcwi:basin": (*_UPDATE, "line to target", "line to target, matched", "BCWI α=0.5")
+    + ("line to target α=0.5", "line to target, matched α=0.5"),
     "bcwi:baselines": (*_UPDATE, "EWC", "prior weight decay", "Mixout", "distillation"),
     "muscle:6": ("old model", "new model", *_MASKS, "CE + sequence likelihood"),
     "decisions:main": ("old model", "new model", "dynamic distillation", "old-new probabilities")

@@ -34,6 +34,7 @@ from compatkit.training.loop import (
 )
 from ...training.tasks import Task
 from ...weights.fisher import fisher_diagonal
+from ...weights.rebasin import nearest_match
 
 # %% ../../../nbs/experiments/models/update_trainings.ipynb #ec623075
 if TYPE_CHECKING:
@@ -217,6 +218,7 @@ def sweep_once(
     split: str,  # new_selection or new_test
     alphas: Sequence[float],
     fisher: str = "",  # "": linear; else FisherBCWI, one of DRAWS
+    matched: bool = False,  # the new one's units are renumbered first, to lie near the old one's
     home: str | Path | None = None,  # where runs live
 ) -> Run:
     """The run of one sweep: the answers of the models between an old and a new one (or a soup of
@@ -229,6 +231,7 @@ def sweep_once(
         models, (_, tokenizer, task) = [model for model, _, _ in loaded], loaded[0]
         first = on_gpu(old_model(update, recipes[0], old))
         second = on_gpu(models[0] if len(models) == 1 else soup(models))
+        second = nearest_match(second, first).model if matched else second
         rows = encoded(recipes[1], task, tokenizer, split)
 
         def evaluate(model: torch.nn.Module) -> Predictions:
@@ -245,4 +248,5 @@ def sweep_once(
     configuration = {"kind": "sweep", "parents": [old.id, *(run.id for run in news)]}
     configuration |= {"split": split, "alphas": list(alphas)}
     configuration["fisher"] = {"": False, "first": True}.get(fisher, fisher)
+    configuration |= {"matched": True} if matched else {}  # older sweeps keep their names
     return run_once(configuration, compute, home)

@@ -204,6 +204,7 @@ CATALOGUE = (
             "ensemble": "interpolation against the probability ensemble",
             "soup": "soups of 1 to 16 new models",
             "fisher": "importances by Fisher's information",
+            "basin": "half-way from old to new and to target, and to its renumbered twin",
         },
         _ADDED,
         _ADDED,

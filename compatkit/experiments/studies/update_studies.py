@@ -201,15 +201,33 @@ class UpdateStudy:
     ) -> Dial:
         """Weight interpolation between the old model and the new one, or a soup of new ones."""
         kind = "FisherBCWI" if fisher else "BCWI" if members == 1 else f"SoupBCWI of {members}"
-        dial = Dial(kind, print, runs=list(self.news))
-        recipes = (self.old_recipe, self.new_recipe)
+
+        def news(seed: int) -> list[Run]:
+            """The new models of a seed."""
+            return [self.news[seed], *(self.new(seed, one) for one in range(1, members))]
+
+        return self._line(Dial(kind, print, runs=list(self.news)), news, alphas, fisher=fisher)
+
+    def to_target(
+        self,
+        alphas: Sequence[float] = ALPHAS,
+        matched: bool = False,  # the target's units are renumbered first, to lie near the old one's
+    ) -> Dial:
+        """The line from the old model to the target, which began elsewhere."""
+        name = "line to target" + ", matched" * matched
+        dial = Dial(name, print, runs=list(self.targets))
+        return self._line(dial, lambda seed: [self.targets[seed]], alphas, matched=matched)
+
+    def _line(self, dial: Dial, ends: Callable, alphas: Sequence[float], **options: object) -> Dial:
+        """The dial, with the curves from the old models to those that `ends(seed)` names."""
+        longer = dial.name.startswith("line to target")
+        recipes = (self.old_recipe, self.old_recipe if longer else self.new_recipe)
 
         def curves(split: str, points: Sequence[float] | None = None) -> list[Curve]:
             """One Curve a seed, by a sweep that is kept."""
             points, found = tuple(alphas if points is None else points), []
             for seed, old in enumerate(self.olds):
-                news = [self.news[seed], *(self.new(seed, one) for one in range(1, members))]
-                run = sweep_once(self.update, recipes, old, news, split, points, fisher)
+                run = sweep_once(self.update, recipes, old, ends(seed), split, points, **options)
                 names = [f"{split}-{point:g}" for point in points]
                 dial.runs.append(self.study.add(run, splits=names))
                 found.append(

@@ -27,7 +27,7 @@ from ...metrics import over_seeds
 from ...predictions import Predictions, log_softmax
 from ...support.pictures import house_style, looks
 from ...training.loop import outputs, predict
-from ...weights.rebasin import Matching, barrier, match
+from ...weights.rebasin import Matching, barrier, nearest_match
 
 # %% ../../../nbs/experiments/studies/weight_planes.ipynb #ab8f7162
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def nearest_matching(
     AssertionError if its logits on the selection split are not those before.
     """
     target = family.others[name]
-    found = [match(target, family.old, seed) for seed in range(orders)]
-    best = min(found, key=lambda matching: matching.distance_after)
+    best = nearest_match(target, family.old, orders)
     rows = family.rows["new_selection"]
     after, before = (outputs(model, rows)["logits"] for model in (best.model, target))
     assert np.abs(after - before).max() < 1e-4, "the renumbered model must give the same logits"
