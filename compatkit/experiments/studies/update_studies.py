@@ -206,7 +206,8 @@ class UpdateStudy:
             """The new models of a seed."""
             return [self.news[seed], *(self.new(seed, one) for one in range(1, members))]
 
-        return self._line(Dial(kind, print, runs=list(self.news)), news, alphas, fisher=fisher)
+        dial = Dial(kind, print, runs=list(self.news))
+        return self._line(dial, news, self.new_recipe, alphas, fisher=fisher)
 
     def to_target(
         self,
@@ -216,12 +217,19 @@ class UpdateStudy:
         """The line from the old model to the target, which began elsewhere."""
         name = "line to target" + ", matched" * matched
         dial = Dial(name, print, runs=list(self.targets))
-        return self._line(dial, lambda seed: [self.targets[seed]], alphas, matched=matched)
+        ends = (lambda seed: [self.targets[seed]]), self.old_recipe
+        return self._line(dial, *ends, alphas, matched=matched)
 
-    def _line(self, dial: Dial, ends: Callable, alphas: Sequence[float], **options: object) -> Dial:
-        """The dial, with the curves from the old models to those that `ends(seed)` names."""
-        longer = dial.name.startswith("line to target")
-        recipes = (self.old_recipe, self.old_recipe if longer else self.new_recipe)
+    def _line(
+        self,
+        dial: Dial,  # gets the curves from the old models to the runs that `ends(seed)` names
+        ends: Callable,
+        recipe: Recipe,  # of these
+        alphas: Sequence[float],
+        **options: object,  # of sweep_once
+    ) -> Dial:
+        """The dial with its curves."""
+        recipes = (self.old_recipe, recipe)
 
         def curves(split: str, points: Sequence[float] | None = None) -> list[Curve]:
             """One Curve a seed, by a sweep that is kept."""
