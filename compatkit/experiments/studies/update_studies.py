@@ -399,6 +399,11 @@ class UpdateRows:
             found += self.points(dial, {dial.name: (choice.alpha, dial.words(choice))})
         return found
 
+    def half_way(self, *dials: Dial) -> list[Row]:
+        """The rows of lines at their chosen values, then half-way on each."""
+        middle = [self.points(dial, {f"{dial.name} α=0.5": (0.5, "")}) for dial in dials]
+        return self.chosen(*dials) + [row for group in middle for row in group]
+
 # %% ../../../nbs/experiments/studies/update_studies.ipynb #7ac91d53
 def _rule_words(models: UpdateStudy) -> str:
     """How every dial was set."""

@@ -105,6 +105,15 @@ def test_a_line_to_the_target_ends_there_however_its_units_are_numbered(models, 
     assert [one["parents"][1] for one in told[0]] == starts
 
 
+def test_a_line_stands_in_a_table_at_its_choice_and_half_way(models):
+    rows, points = UpdateRows(models), (0, 0.5, 1)
+    found = rows.half_way(models.bcwi(points), models.to_target(points))
+    names = ["BCWI", "line to target", "BCWI α=0.5", "line to target α=0.5"]
+    assert [row.method for row in found] == names and list(rows.drawn) == names[:2]
+    middle = rows.drawn["line to target"]
+    assert found[3].accuracy[0] == pytest.approx(np.mean([one.accuracy[1] for one in middle]))
+
+
 def test_a_regularizers_dial_begins_with_the_new_model(models):
     class Nothing(Treatment):
         """Plain training under another name."""
