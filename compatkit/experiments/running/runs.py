@@ -530,8 +530,6 @@ def checkpoint_folder(
 # %% ../../../nbs/experiments/running/runs.ipynb #ae4291fc
 # (home, configuration) → a published run, or None; set by published_first
 RECALL: ContextVar[Callable | None] = ContextVar("recall", default=None)
-
-# %% ../../../nbs/experiments/running/runs.ipynb #run0s002
 REPLICATE = "COMPATKIT_REPLICATE"  # the variable of the environment that numbers runs anew
 
 
@@ -550,7 +548,7 @@ def numbered(configuration: dict) -> dict:
     number = replicate()
     return configuration | {"replicate": number} if number else configuration
 
-
+# %% ../../../nbs/experiments/running/runs.ipynb #run0s002
 SHARED = "COMPATKIT_SHARED"  # the variable of the environment that is 1 in workers of one table
 _AWAITED: dict[str, "AwaitedRun"] = {}  # id → run, of those this process has passed over
 

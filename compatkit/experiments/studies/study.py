@@ -709,11 +709,9 @@ class Study:
         """Which repetition of the upgrade this is, how many runs were read from results/, and how
         far those that were computed again for their weights differ from what is kept of them.
         """
-        again = [
-            f"repetition {replicate()}: all models were made anew, as other ones than those of "
-            "tables without a number"
-        ]
-        again = again if replicate() else []
+        number = replicate()
+        words = "all models were made anew, as other ones than those of tables without a number"
+        again = [f"repetition {number}: {words}"] if number else []
         recalled = [run for run in self.runs.values() if run.recalled]
         if not recalled:
             return again
