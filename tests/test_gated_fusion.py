@@ -850,7 +850,7 @@ def test_wrong_parameters_are_all_named_with_the_valid_ones(refused):
         "'auto', 'smoke', 'mini', 'paper'",
         "table = 7",
         "'main'",
-        "'rates'",
+        "'rates', 'folds'",
         "seeds = 0",
         "at least 1",
         "unknown parameter 'sedes'",

@@ -416,6 +416,14 @@ _OF_GATED_FUSION = (
         quantity=MENDED,
         higher=True,
     ),
+    Claim(
+        _GF,
+        "A gate that learnt from out-of-fold old logits flips less than one of in-sample ones "
+        "(ours)",
+        ("gated_fusion:folds",),
+        ("gated fusion, out of fold",),
+        ("gated fusion",),
+    ),
 )
 _OF_BCWI = (
     Claim(

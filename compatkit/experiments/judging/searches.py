@@ -18,7 +18,7 @@ import numpy as np
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0006
 from .kept_answers import KeptRun, KeptTable, Shelf, bare, strengths_of
-from ..models.treatments import METHODS
+from ..models.treatments import METHODS, OUT_OF_FOLD
 from ..models.upgrades import GRID_SEEDS, some
 from ..reporting.result_tables import Row
 from ..running.runs import flat
@@ -148,13 +148,14 @@ def _trained(kept: KeptTable, row: Row) -> Rechosen | None:
     """The choice of a method whose settings were trained; None for a row that was not searched,
     or that shows some seeds of a choice that stands in another table.
     """
-    fields = searched_fields(row.method)
+    name = row.method.removesuffix(OUT_OF_FOLD)
+    fields = searched_fields(name)
     fixed = kept.notebook == "ensembles" or kept.kind == "figure5"  # with the paper's own setting
     if not fields or fixed or row.seeds < kept.seeds:
         return None
     own = row.records[: row.seeds]
     each = [tried_like(kept.shelf, run, fields) for run in own[:GRID_SEEDS]]
-    grid = grid_of(kept, row.method, fields)
+    grid = grid_of(kept, name, fields)
     if any("fit" in one for one in grid):  # each seed has a temperature of its own
         return Rechosen(row.method, "not checked", 0, "a fitted temperature is not chosen again")
     if lacking := [one for one in grid if not all(one in got for got in each)]:

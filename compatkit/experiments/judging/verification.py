@@ -302,6 +302,7 @@ EXPECTED = {  # notebook:table, with the scale where it matters → the rows tha
     "gated_fusion:5": ("old model", "new model", "gated fusion, old dropped", *_CACHES)
     + ("gated fusion",),
     "gated_fusion:rates": ("old model", "new model", "gated fusion"),
+    "gated_fusion:folds": ("old model", "new model", "gated fusion", "gated fusion, out of fold"),
     "distillation:main": _FULL,
     **dict.fromkeys(
         (f"distillation:{table}" for table in ("2a", "2b", "4", "5a", "5b")),

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['OLD_LOGITS', 'OLD_WEIGHTS', 'TRAFFIC', 'OLD_HEAD', 'OLD_EMBEDDINGS', 'NOTHING', 'OLD_MODEL', 'OLD_ANSWER', 'CACHE',
-           'SEVERAL', 'METHODS', 'Method', 'over', 'method', 'setting_words', 'usable']
+           'SEVERAL', 'METHODS', 'OUT_OF_FOLD', 'Method', 'over', 'method', 'setting_words', 'usable']
 
 # %% ../../../nbs/experiments/models/treatments.ipynb #e1f20303
 from collections.abc import Callable
@@ -211,6 +211,9 @@ METHODS = {
 }
 
 
+OUT_OF_FOLD = ", out of fold"  # ends the name of one whose old logits were of unseen examples
+
+
 def method(name: str) -> Method:
     """The method of this name; ValueError with the nearest names for an unknown one."""
     if name not in METHODS:
@@ -222,10 +225,12 @@ _GREEK = {"alpha": "α", "beta": "β", "weight": "λ", "temperature": "T", "top"
 _GREEK |= {"share": "a", "wrong": "ε"}
 
 
-def setting_words(treatment: Treatment) -> str:
-    """A distillation's settings in words; the temperature of focal distillation is called τ, and
-    FD-LM has none.
+def setting_words(treatment: Treatment | GateSetting) -> str:
+    """A distillation's or a gate's settings in words; the temperature of focal distillation is
+    called τ, and FD-LM has none.
     """
+    if isinstance(treatment, GateSetting):
+        return str(treatment)
     held = treatment.configuration()
     if held.get("distance") == "logits":
         held["temperature"] = None

@@ -110,6 +110,13 @@ CATALOGUE = (
         _GLUE,
     ),
     *_of(
+        "compatkit",
+        "gated_fusion",
+        {"folds": "ours: gates taught by in-sample and by out-of-fold old logits"},
+        ("sst2", "pydoc"),
+        ("sst2",),
+    ),
+    *_of(
         "Gated Fusion",
         "gated_fusion",
         {"main": "all methods on the embedded task, which the README's picture shows"},

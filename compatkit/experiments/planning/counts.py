@@ -165,6 +165,7 @@ UPGRADES = {
     "5": "b",
     "6": "a",
     "rates": "ab",
+    "folds": "a",
 }
 
 
@@ -194,6 +195,11 @@ def _gated_fusion(job: Job, seeds: int) -> Iterator[Trainings]:
     members = seeds + (votes if table in ("main", "1", "2", "3") else 0)
     train = SIZES[task].train
     yield _classifiers("old", seeds, _OLD, task, answered=SIZES[task].answered + train)
+    kinds = 1  # of old logits
+    if table == "folds":  # which answer the fifth that they have not seen
+        kept_back = {"examples": train * 4 // 5, "answered": train // 5}
+        yield _classifiers("old, a fold left out", 5 * seeds, _OLD, task, **kept_back)
+        kinds = 2
     for upgrade in UPGRADES[table]:
         new = PAPER_UPGRADE[upgrade]
         yield _classifiers(f"new {upgrade}", seeds, new, task, kept=1)
@@ -204,9 +210,9 @@ def _gated_fusion(job: Job, seeds: int) -> Iterator[Trainings]:
             distilled = trainings_of_search(tried, seeds)
             yield _classifiers(f"distilled {upgrade}", distilled, new, task)
         gates = trainings_of_search(_settings("gated fusion", "gated_fusion"), seeds)
-        yield _classifiers(f"gates {upgrade}", gates, new, task, epochs=1)
+        yield _classifiers(f"gates {upgrade}", gates * kinds, new, task, epochs=1)
         # the chosen setting once more, with its weights
-        yield _classifiers(f"kept gates {upgrade}", seeds, new, task, epochs=1, kept=1)
+        yield _classifiers(f"kept gates {upgrade}", seeds * kinds, new, task, epochs=1, kept=1)
 
 # %% ../../../nbs/experiments/planning/counts.ipynb #7a3ec0da
 MEMBERS = {"5a": 4, "5b": 4}  # of an ensemble, else 16

@@ -22,7 +22,7 @@ from compatkit.experiments.models.gates import (
 )
 from ..models.recipes import Recipe, upgrade_recipes
 from ..models.trainings import out_of_fold
-from ..models.treatments import setting_words
+from ..models.treatments import OUT_OF_FOLD, setting_words
 from ..models.upgrades import Search, Upgrade, answers, trainings_of_search
 from ..reporting.result_tables import Row
 from ..running.runs import Run
@@ -38,11 +38,18 @@ class FusedUpgrade:
     pair: Upgrade
     gated: Search  # of the gate's settings
     distilled: Search | None = None  # of dynamic distillation's; None: not in this table
+    unseen: Search | None = None  # of the gate's, taught by out-of-fold old logits beside
 
     @property
     def searches(self) -> list[Search]:
         """Those of this upgrade."""
-        return [search for search in (self.distilled, self.gated) if search]
+        return list(self.searched().values())
+
+    def searched(self) -> dict[str, Search]:
+        """The same by the names of their methods."""
+        names = "dynamic distillation", "gated fusion", "gated fusion" + OUT_OF_FOLD
+        found = zip(names, (self.distilled, self.gated, self.unseen))
+        return {name: search for name, search in found if search}
 
     @property
     def triples(self) -> list[tuple]:
@@ -59,6 +66,15 @@ class FusedUpgrade:
     def gated_row(self) -> Row:
         """Gated fusion at its chosen setting."""
         return self.pair.row("gated fusion", self.gated.runs, gate_words(self.gated))
+
+    def unseen_row(self) -> Row:
+        """Gated fusion that learnt from out-of-fold old logits; ValueError where it was not tried
+        beside that of in-sample ones.
+        """
+        if self.unseen is None:
+            raise ValueError(f"upgrade {self.pair.name} learnt from one kind of old logits alone")
+        name = "gated fusion" + OUT_OF_FOLD
+        return self.pair.row(name, self.unseen.runs, gate_words(self.unseen))
 
     def constant_row(self) -> Row:
         """Every example's gate set to the mean gate on selection."""
@@ -121,7 +137,24 @@ class FusionStudy:
     @property
     def folds(self) -> int:
         """Further trainings of the old model for out-of-fold logits; 0 for in-sample ones."""
-        return 5 if self.study.chosen.old_logits == "out_of_fold" else 0
+        return 5 if self.both or self.study.chosen.old_logits == "out_of_fold" else 0
+
+    @property
+    def both(self) -> bool:
+        """Whether gates learn from in-sample and from out-of-fold old logits, side by side."""
+        return self.study.chosen.table == "folds"
+
+    @property
+    def variant(self) -> str:
+        """Ends the name of a table whose old logits are out of fold in the place of in sample."""
+        return "out_of_fold" if self.folds and not self.both else ""
+
+    @property
+    def taught_by(self) -> str:
+        """Which old logits of the training split teach, in words."""
+        if self.both:
+            return "in sample, or out of fold, as the row says"
+        return self.study.chosen.old_logits.replace("_", " ")
 
     def recipes(self, name: str) -> tuple[Recipe, Recipe]:
         """(old recipe, new recipe) of upgrade a or b; errors of upgrade_recipes."""
@@ -131,7 +164,7 @@ class FusionStudy:
     def plan(self, name: str) -> None:
         """Say what an upgrade trains."""
         (old, new), seeds = self.recipes(name), self.study.seeds
-        paper = self.study.scale == "paper"  # as `run` does there
+        paper, kinds = self.study.scale == "paper", 1 + self.both  # as `run` does
         distilled, gated = (
             trainings_of_search(len(grid), seeds) if grid else 0
             for grid in (self.distillations, self.gates)
@@ -142,8 +175,8 @@ class FusionStudy:
             Planned("old with a fold left out", self.folds * seeds, old),
             Planned("new", self.members or seeds, new, kept=1),
             Planned("distilled", distilled, new),
-            Planned("last epochs of gated fusion", gated, new, epochs=1, kept=not paper),
-            Planned("of them once more, to be kept", seeds * paper, new, epochs=1, kept=1),
+            Planned("last epochs of gated fusion", gated * kinds, new, epochs=1, kept=not paper),
+            Planned("of them once more, to be kept", seeds * paper * kinds, new, epochs=1, kept=1),
         )
 
     def untreated(self, name: str) -> Upgrade:
@@ -165,29 +198,37 @@ class FusionStudy:
         study, (old_recipe, new_recipe) = self.study, self.recipes(name)
         pair = self.untreated(name)
         held_out = self._held_out(old_recipe)
-        teachers = held_out or pair.olds
+        teachers = pair.olds if self.both else held_out or pair.olds
 
         def distil(treatment: Treatment, seed: int) -> Run:
             """A new model under dynamic distillation."""
             return study.train(new_recipe, 1000 + seed, treatment, teachers[seed])
+
+        distilled = study.search(pair, self.distillations, distil) if self.distillations else None
+        gated = self._gated(pair, new_recipe, () if self.both else held_out)
+        unseen = self._gated(pair, new_recipe, held_out) if self.both else None
+        return FusedUpgrade(pair, gated, distilled, unseen)
+
+    def _gated(self, pair: Upgrade, recipe: Recipe, held_out: Sequence[Run]) -> Search:
+        """Gates of all settings, taught by the old models' answers: those out of fold, if any."""
+        study = self.study
+        splits = ("selection", "test", "selection-alone", "test-alone")
 
         def fuse(setting: GateSetting, seed: int, keep: bool = False) -> Run:
             """The last epoch, with a gate. At paper scale the grid's weights would fill a disk
             (240 times BERT-large), so they are kept of the chosen setting alone.
             """
             parents = (pair.olds[seed], pair.news[seed], held_out[seed] if held_out else None)
-            where = study.task, new_recipe, 1000 + seed, setting, *parents
+            where = study.task, recipe, 1000 + seed, setting, *parents
             return fuse_once(*where, keep_weights=keep or study.scale != "paper")
 
-        distilled = study.search(pair, self.distillations, distil) if self.distillations else None
-        gated = study.search(pair, self.gates, fuse)
+        found = study.search(pair, self.gates, fuse)
         if study.scale == "paper":  # an epoch a seed once more, with its weights
-            runs = [fuse(gated.setting, seed, keep=True) for seed in range(len(gated.runs))]
-            gated = gated._replace(runs=runs)
-        splits = ("selection", "test", "selection-alone", "test-alone")
-        for run in gated.runs:
+            runs = [fuse(found.setting, seed, keep=True) for seed in range(len(found.runs))]
+            found = found._replace(runs=runs)
+        for run in found.runs:
             study.add(run, logits=True, splits=splits)
-        return FusedUpgrade(pair, gated, distilled)
+        return found
 
     def _held_out(self, recipe: Recipe) -> list[Run]:
         """The old models' out-of-fold answers, one a seed; none for in-sample logits."""

@@ -798,7 +798,7 @@ class Study:
             for setting, accuracy, nfr, _ in searched.tried:
                 mark = "← chosen" if setting is searched.setting else ""
                 print(
-                    f"{name:24s} {words(setting):32s} accuracy {accuracy:.2%}  NFR {nfr:.2%}  "
+                    f"{name:26s} {words(setting):32s} accuracy {accuracy:.2%}  NFR {nfr:.2%}  "
                     f"{mark}"
                 )
 

@@ -89,6 +89,9 @@ def test_a_grids_weights_do_not_stay():
     assert next(plan([job])).to_dict()["disk_bytes"] < 25e9
     assert counted("gated_fusion:3", "mrpc", 5)["new a, for votes"] == 19
     assert "distilled a" not in counted("gated_fusion:4", "mrpc", 5)
+    once, twice = (counted(f"gated_fusion:{table}", "sst2", 5) for table in ("4", "folds"))
+    assert twice["old, a fold left out"] == 25 and twice["gates a"] == 2 * once["gates a"]
+    assert twice["kept gates a"] == 10 and "gates b" not in twice
 
 
 def test_ensembles_have_further_members_and_students():

@@ -30,10 +30,10 @@ def home(tmp_path_factory):
     patch.undo()
 
 
-def begun(distillations=(), members=0, old_logits="in_sample", seeds=2):
+def begun(distillations=(), members=0, old_logits="in_sample", seeds=2, table="main"):
     """A study of the tiny task."""
     chosen = SimpleNamespace(
-        task="tiny", table="main", seeds=seeds, encoder="", max_steps=-1, old_logits=old_logits,
+        task="tiny", table=table, seeds=seeds, encoder="", max_steps=-1, old_logits=old_logits,
         from_results=False, keep_results=False,
     )  # fmt: skip
     study = Study("gated_fusion", chosen, Experiment(tiny.task(), "smoke", "asked for"))
@@ -141,6 +141,8 @@ def test_out_of_fold_answers_teach_and_the_old_model_answers(home, monkeypatch):
     monkeypatch.setattr(fusion_studies, "out_of_fold", held_out)
     fusion = begun([DynamicDistillation(1.0)], old_logits="out_of_fold", seeds=1)
     assert fusion.folds == 5 and begun().folds == 0
+    assert (fusion.variant, fusion.taught_by) == ("out_of_fold", "out of fold")
+    assert (begun().variant, begun().taught_by) == ("", "in sample")
     with fusion.study.running():
         fused = fusion.run("a")
     teacher = fusion.study.train(OLD, 50, splits=("train", "selection", "test")).id
@@ -149,6 +151,35 @@ def test_out_of_fold_answers_teach_and_the_old_model_answers(home, monkeypatch):
     pair = fused.pair
     parents = [pair.olds[0].id, pair.news[0].id, teacher]
     assert fused.gated.runs[0].configuration["parents"] == parents
+
+
+def test_both_kinds_of_old_logits_stand_side_by_side(home, monkeypatch, capsys):
+    def held_out(task, recipe, seed):
+        """Any run that has answers on the training split will do."""
+        return fusion.study.train(OLD, 50 + seed, splits=("train", "selection", "test"))
+
+    monkeypatch.setattr(fusion_studies, "out_of_fold", held_out)
+    fusion = begun([DynamicDistillation(1.0)], table="folds", seeds=1)
+    assert fusion.both and fusion.folds == 5 and fusion.variant == ""
+    assert fusion.taught_by == "in sample, or out of fold, as the row says"
+    fusion.plan("a")
+    assert "4 last epochs of gated fusion" in capsys.readouterr().out, "two settings, two kinds"
+    with fusion.study.running():
+        fused = fusion.run("a")
+    untreated = [fused.pair.olds[0].id, fused.pair.news[0].id]
+    teacher = fusion.study.train(OLD, 50, splits=("train", "selection", "test")).id
+    parents = [search.runs[0].configuration["parents"] for search in fused.searches]
+    assert parents == [untreated[:1], untreated, [*untreated, teacher]], "distilled in sample"
+    rows = fused.gated_row(), fused.unseen_row()
+    assert [row.method for row in rows] == list(fused.searched())[1:]
+    assert rows[1].method == "gated fusion, out of fold"
+    assert rows[0].records != rows[1].records
+    published = fusion.study._published
+    assert all(published[search.runs[0].id]["logits"] for search in fused.searches[1:])
+    alone = replace(fused, unseen=None)
+    assert alone.searches == fused.searches[:2]
+    with pytest.raises(ValueError, match="upgrade a learnt from one kind of old logits alone"):
+        alone.unseen_row()
 
 
 def test_without_distillation_there_is_no_row_of_it(fused):
