@@ -572,13 +572,22 @@ def evidence(
 
 
 def _within(key: tuple, groups: Mapping[tuple, Sequence[KeptTable]]) -> list[str]:
-    """The first table of each place that has all models of this one and more: the same upgrade
-    with more seeds.
+    """The first table of each place that has all models of this one and more, or, of a place
+    whose models were all made again under another number, those of the same upgrade.
     """
     models, *measured = key
+    mine = groups[key][0]
     return [
-        group[0].name for (more, *how), group in groups.items() if how == measured and models < more
+        group[0].name
+        for (more, *how), group in groups.items()
+        if how == measured and (models < more or _repeats(mine, group[0]))
     ]
+
+
+def _repeats(mine: KeptTable, other: KeptTable) -> bool:
+    """Whether a table's models are those of another's upgrade, made again."""
+    first, second = (one.news[0].run.configuration.get("replicate", 0) for one in (mine, other))
+    return bool(first) and not second and place_of(mine.name) == place_of(other.name)
 
 
 def write_evidence(

@@ -23,6 +23,7 @@ from typing import NamedTuple
 # %% ../../../nbs/experiments/running/published.ipynb #pub00004
 from compatkit.experiments.running.runs import (
     RECALL,
+    REPLICATE,
     Run,
     contains,
     flat,
@@ -164,9 +165,10 @@ def _refuse_other_answers(
         raise ValueError(
             f"keep_results: {len(other)} of {len(runs)} runs are kept already with other answers, "
             f"as another machine or version gives them, among them {few(other)}, and tables rest "
-            "on those: -p from_results True takes what is kept and computes what it lacks; to "
-            "replace it, first remove from results/ the tables that rest on these runs, and the "
-            "runs with .ci/results.py --prune"
+            "on those: -p from_results True takes what is kept and computes what it lacks, "
+            f"{REPLICATE}=1 before the command makes all models again under names of their own; to "
+            "replace what is kept, first remove from results/ the tables that rest on these runs, "
+            "and the runs with .ci/results.py --prune"
         )
 
 

@@ -66,6 +66,7 @@ from compatkit.experiments.running.published import (
     published_runs,
 )
 from compatkit.experiments.running.runs import (
+    REPLICATE,
     SHARED,
     Run,
     configuration_hash,
@@ -74,12 +75,14 @@ from compatkit.experiments.running.runs import (
     finish_shared_runs,
     home,
     project_root,
+    replicate,
     results_folder,
     write_json,
 )
 from ..running.store import study_name
 from ...metrics import FlipCounts
 from ...support.house import cells_of
+from ...support.messages import few
 from ...training.loop import Rows, Treatment, encode, fine_tune
 from ...training.tasks import EMBEDDED, FILE_KINDS, TASKS, Task
 
@@ -337,7 +340,8 @@ def command(
         for name in dict.fromkeys(names)
         if name not in defaults or values[name] != defaults[name]
     ]
-    return " ".join([f"papermill nbs/{notebook}.ipynb", *given])
+    again = [f"{REPLICATE}={replicate()}"] if replicate() else []
+    return " ".join([*again, f"papermill nbs/{notebook}.ipynb", *given])
 
 # %% ../../../nbs/experiments/studies/study.ipynb #d0e1f305
 class Planned(NamedTuple):
@@ -813,10 +817,27 @@ class Study:
         keep_table(table, name, {"": picture} if picture is not None else None)
         print(f"kept {name} in results/{study_name(name)}")
 
+    def _refuse_mixed(self) -> None:
+        """ValueError where runs were made from models that answer otherwise than the kept ones of
+        the same name, with which they would be compared.
+        """
+        recalled = {name: run for name, run in self.runs.items() if run.recalled}
+        shares = {name: run.differs_here() for name, run in recalled.items()}
+        if mixed := [name for name, share in shares.items() if share]:
+            raise ValueError(
+                f"keep_results: {len(mixed)} runs from results/ were computed again for their "
+                f"weights, among them {few(mixed)}, and answer up to {max(shares.values()):.1%} of "
+                "a split otherwise than is kept, since rounding differs between machines: what was "
+                "made from them would be compared with other models' answers. "
+                f"{REPLICATE}=1 before the command, without from_results, makes the whole upgrade "
+                "here, under names of its own"
+            )
+
     def publish(self) -> None:
         """Publish every run: ids with predicted classes; logits of those that ask for them,
-        where they are small enough.
+        where they are small enough. ValueError for a mixture of models from two machines.
         """
+        self._refuse_mixed()
         numbers = len(self.task.classes) * (len(self.task.selection) + len(self.task.test))
         small_enough = 2 * numbers < 700_000  # bytes in half precision: a run may take 1 MB
         publish_study(

@@ -509,3 +509,21 @@ def test_what_runs_write_to_results_is_no_change_of_the_code(tmp_path, monkeypat
     (tmp_path / "nbs" / "one.txt").write_text("a person wrote this")
     (tmp_path / "new.txt").write_text("and this")
     assert runs._commit()["dirty"] and runs.uncommitted() == ["nbs/one.txt", "new.txt"]
+
+
+def test_a_number_of_its_own_makes_every_run_another_one(tmp_path, monkeypatch):
+    def made(**changes):
+        return runs.run_once({"kind": "example", **changes}, lambda folder: {}, home=tmp_path)
+
+    plain = made()
+    monkeypatch.setenv("COMPATKIT_REPLICATE", "1")
+    again = made()
+    assert again.id != plain.id and again.configuration == plain.configuration | {"replicate": 1}
+    assert made().folder == again.folder, "found by the number as well"
+    for nothing in ("0", "", " "):
+        monkeypatch.setenv("COMPATKIT_REPLICATE", nothing)
+        assert made().folder == plain.folder
+    for wrong in ("-1", "one", "1.5"):
+        monkeypatch.setenv("COMPATKIT_REPLICATE", wrong)
+        with pytest.raises(ValueError, match=f"COMPATKIT_REPLICATE is '{wrong}': give a whole"):
+            made()
