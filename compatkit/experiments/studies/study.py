@@ -703,38 +703,12 @@ class Study:
                     "the encoder is a sentence encoder, pretrained on paraphrases among others, "
                     "which helps on sentence pairs"
                 )
-<<<<<<< HEAD
         recalled = sum(run.recalled for run in self.runs.values())
         told = (
             f"{recalled} of {len(self.runs)} runs were read from results/, with logits in half "
             "precision"
         )
         return (*lines, *own, *[told] * bool(recalled))
-=======
-        return (*lines, *own, *self.recalled_notes())
-
-    def recalled_notes(self) -> list[str]:
-        """Which repetition of the upgrade this is, how many runs were read from results/, and how
-        far those that were computed again for their weights differ from what is kept of them.
-        """
-        again = [
-            f"repetition {replicate()}: all models were made anew, as other ones than those of "
-            "tables without a number"
-        ]
-        again = again if replicate() else []
-        recalled = [run for run in self.runs.values() if run.recalled]
-        if not recalled:
-            return again
-        count = f"{len(recalled)} of {len(self.runs)}"
-        told = f"{count} runs were read from results/, with logits in half precision"
-        if shares := [share for run in recalled if (share := run.differs_here())]:
-            told += (
-                f"; {len(shares)} of them were computed again, since other runs begin with their "
-                f"weights, and answer up to {max(shares):.1%} of a split otherwise than is kept: "
-                "rounding differs between machines"
-            )
-        return [*again, told]
->>>>>>> 7ee32c5 (A table of models that were made again says which repetition it is)
 
     @property
     def reports_test(self) -> bool:

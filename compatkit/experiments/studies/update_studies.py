@@ -41,7 +41,7 @@ from compatkit.experiments.reporting.result_tables import (
     measure,
     paper_figures,
 )
-from ..running.runs import Run
+from ..running.runs import Run, replicate
 from .study import Planned, Study
 from ...metrics import FlipCounts, competent, paired_difference
 from ...predictions import Predictions
@@ -448,6 +448,11 @@ def update_notes(models: UpdateStudy) -> tuple[str, ...]:
     recalled = sum(run.recalled for run in study.runs.values())
     if recalled:
         lines.append(f"{recalled} of {len(study.runs)} runs were read from results/")
+    if replicate():
+        lines.append(
+            f"repetition {replicate()}: all models were made anew, as other ones than those of "
+            "tables without a number"
+        )
     return tuple(lines)
 
 
