@@ -141,6 +141,7 @@ _MAIN = {
     "gated_fusion": "tables 1 and 2",
     "muscle": "tables 3 to 5",
 }
+_FULL_NAMES = {"rates": "section 5.5", "folds": "old logits in sample and out of fold"}
 
 
 def title_of(
@@ -155,6 +156,7 @@ def title_of(
         table = table.replace("figure", "figure ")
     elif table[0].isdigit():
         table = f"table {table}"
+    table = _FULL_NAMES.get(table, table)
     subject = _SUBJECTS.get(parts.notebook, parts.notebook.replace("_", " ").capitalize())
     task = _TASKS.get(parts.task, parts.task)
     where = f"{task}, upgrade {parts.upgrade}" if parts.upgrade else task

@@ -56,6 +56,10 @@ def results(tmp_path):
         ),
         ("muscle-piqa-mini-figure4", "MUSCLE, figure 4 on PIQA (mini scale)"),
         (
+            "gated_fusion-mrpc-mini-a-rates",
+            "Gated Fusion, section 5.5 on MRPC, upgrade a (mini scale)",
+        ),
+        (
             "gated_fusion-pydoc-mini-a-main-out_of_fold",
             "Gated Fusion, tables 1 and 2, out of fold, on pydoc, upgrade a (mini scale)",
         ),
