@@ -166,15 +166,24 @@ def fair_places(
 ) -> list[dict]:
     """What the kept evidence says of methods on each upgrade: of a method where it has the most
     seeds, and without compatibility adapters where the control of their trial is not shown to work.
+
+    "elsewhere" holds the methods that have more seeds in another place of the same upgrade, to be
+    shown beside the others and not counted: method → (levels, intervals).
     """
     unfit, places = unfit_trials(results), kept_evidence(results)["places"]
     methods = {place["tables"][0]: place["methods"].keys() for place in places}
     fair = []
     for place in places:
-        passed = {name for table in place["within"] for name in methods[table]}
-        passed |= set() if unfit.keys().isdisjoint(place["tables"]) else {_ADAPTER}
+        counted = {name for table in place["within"] for name in methods[table]}
+        passed = set() if unfit.keys().isdisjoint(place["tables"]) else {_ADAPTER}
+        elsewhere = {
+            name: (levels, place["intervals"][name])
+            for name, levels in place["methods"].items()
+            if name in counted - passed
+        }
         parts = "methods", "intervals", "points"
-        fair.append(place | {part: _without(place[part], passed) for part in parts})
+        own = {part: _without(place[part], counted | passed) for part in parts}
+        fair.append(place | own | {"elsewhere": elsewhere})
     return fair
 
 
@@ -377,23 +386,26 @@ def _by_what_is_left(places: Sequence[Mapping]) -> list[str]:
 
 
 def _draw_left(panel: "Axes", place: Mapping, order: Sequence[str]) -> None:
-    """An upgrade's column."""
+    """An upgrade's column; pale what counts in another column of the upgrade."""
     nfr = place["nfr"]
     panel.axvline(1, color="0.7", linewidth=1, zorder=0)
+    own = {name: (found, place["intervals"][name]) for name, found in place["methods"].items()}
+    drawn = place["elsewhere"] | own
     for at, name in enumerate(order):
-        if name not in place["methods"]:
+        if name not in drawn:
             continue
-        lowest, interval = place["methods"][name][0], place["intervals"][name][0]
+        (lowest, *_), (interval, *_) = drawn[name]
+        alpha = 1.0 if name in own else 0.35
         if lowest is None:
-            panel.plot(1, at, "o", markersize=5, color="0.5", fillstyle="none")
+            panel.plot(1, at, "o", markersize=5, color="0.5", fillstyle="none", alpha=alpha)
             continue
-        panel.plot(lowest / nfr, at, "o", markersize=5, color=COLOURS[0])
+        panel.plot(lowest / nfr, at, "o", markersize=5, color=COLOURS[0], alpha=alpha)
         if interval is not None:
             ends = [1 + end / nfr for end in interval]
-            panel.plot(ends, [at, at], color=COLOURS[0], linewidth=1.3)
+            panel.plot(ends, [at, at], color=COLOURS[0], linewidth=1.3, alpha=alpha)
     title = [*wrap(place["place"], 18), f"{100 * nfr:.2f} %, {place['seeds']} seeds"]
     panel.set_title("\n".join(title), fontsize=9)
-    most = max((one[0] for one in place["methods"].values() if one[0] is not None), default=nfr)
+    most = max((one[0][0] for one in drawn.values() if one[0][0] is not None), default=nfr)
     panel.set_xlim(-0.12, max(1.35, most / nfr + 0.1))  # no point lies outside
     panel.set_xticks([0, 0.5, 1])
 

@@ -408,7 +408,8 @@ def _methods(tables: Sequence[KeptTable]) -> tuple[dict[str, list[Point]], ...]:
     for kept in tables:
         for row in (row for row in kept.table.rows if row.seeds >= DECIDING_SEEDS):
             family = family_of(row.method)
-            if family and row.qualified and family.method not in curves:
+            able = family and (row.qualified or family.dial)  # of a dial every point is looked at
+            if able and family.method not in curves:
                 many = dials if family.dial else points
                 many.setdefault(family.method, []).extend(_row_points(kept, row))
     once = {  # a row may stand in several tables

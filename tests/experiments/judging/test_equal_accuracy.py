@@ -145,6 +145,18 @@ def test_a_picture_shows_what_is_left_and_who_is_not_as_accurate(tmp_path):
     assert equal_accuracy_picture(("muscle",), "", tmp_path) is None
 
 
+def test_what_counts_in_another_column_is_shown_pale_beside_the_rest(tmp_path):
+    whole = place("x", BCWI=[0.02, 0.01, 0.01])
+    part = place("x", within=["of-x"], BCWI=[0.03, 0.02, 0.02], EWC=[None, 0.01, 0.01])
+    whole["tables"], part["tables"] = ["of-x", "bcwi-1"], ["bcwi-2"]
+    write(tmp_path, whole, part)
+    _, beside = equal_accuracy_picture(("bcwi",), "Interpolation", tmp_path).axes
+    drawn = {line.get_xydata().tolist()[0][0]: line.get_alpha() for line in beside.lines[1:]}
+    assert drawn == {0.75: 0.35, 1.0: 1.0}, "BCWI pale, EWC as dark as its own"
+    summaries = {one.family.method: one.levels[0] for one in method_summaries(tmp_path)}
+    assert summaries["BCWI"].upgrades == 1 and summaries["BCWI"].median == 0.5
+
+
 def test_an_upgrade_with_fewer_seeds_lies_beside_itself(tmp_path):
     given = [place(name, BCWI=[0.02, 0.01, 0.01]) for name in ("x", "y", "x")]
     for number, one in enumerate(given):

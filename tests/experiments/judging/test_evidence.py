@@ -36,7 +36,7 @@ from compatkit.experiments.judging.evidence import (
     ratio,
     recurrence,
 )
-from compatkit.experiments.judging.kept_answers import Shelf, truth_of
+from compatkit.experiments.judging.kept_answers import KeptTable, Shelf, truth_of
 from compatkit.experiments.judging.verification import verify_evidence
 from compatkit.metrics import FlipCounts, fix_rate
 from compatkit.predictions import Predictions
@@ -68,6 +68,11 @@ def test_a_baseline_stands_at_all_its_strengths(shelf):
             pytest.approx(points[-1].nfr)
         )
     assert any(one.name == kept.name for group in places(shelf).values() for one in group)
+    unset = [replace(row, setting=f"{row.setting}: none qualified") for row in kept.rows.values()]
+    bare = KeptTable(shelf, kept.name, replace(kept.table, rows=tuple(unset)))
+    dials = [room._methods([one])[1] for one in (kept, bare)]
+    assert dials[0].keys() == dials[1].keys() >= {"EWC", "Mixout", "BCWI"}, "picked on test anyway"
+    assert len(dials[1]["EWC"]) == 6
 
 
 def test_an_upgrade_that_was_made_again_counts_within_the_first():
