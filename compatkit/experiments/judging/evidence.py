@@ -428,11 +428,9 @@ def place_evidence(tables: Sequence[KeptTable]) -> dict:
     """An upgrade's untreated flips, its noise, and each method's NFR at equal accuracy."""
     kept = tables[0]
     new, seen = kept.rows["new model"], Seen(kept)
-    kind = (
-        kept.kind if kept.notebook == "distillation" and kept.kind not in ("main", "mrpc") else ""
-    )
+    told = kept.notebook != "distillation" or kept.kind in ("main", "mrpc", "2b")
     return {
-        "place": " ".join(filter(None, (place_of(kept.name), kind and f"table {kind}"))),
+        "place": place_of(kept.name) + ("" if told else f" table {kept.kind}"),
         "tables": [one.name for one in tables],
         "seeds": kept.seeds,
         "accuracy": new.accuracy[0],
