@@ -167,22 +167,22 @@ def fair_places(
     """What the kept evidence says of methods on each upgrade: of a method where it has the most
     seeds, and without compatibility adapters where the control of their trial is not shown to work.
 
-    "elsewhere" holds the methods that have more seeds in another place of the same upgrade, to be
-    shown beside the others and not counted: method → (levels, intervals).
+    "elsewhere" holds the methods that count in another place of the same upgrade, to be shown
+    beside the others and not counted again: method → (levels, intervals).
     """
     unfit, places = unfit_trials(results), kept_evidence(results)["places"]
     methods = {place["tables"][0]: place["methods"].keys() for place in places}
     fair = []
     for place in places:
         counted = {name for table in place["within"] for name in methods[table]}
-        passed = set() if unfit.keys().isdisjoint(place["tables"]) else {_ADAPTER}
+        unfair = set() if unfit.keys().isdisjoint(place["tables"]) else {_ADAPTER}
         elsewhere = {
             name: (levels, place["intervals"][name])
             for name, levels in place["methods"].items()
-            if name in counted - passed
+            if name in counted - unfair
         }
         parts = "methods", "intervals", "points"
-        own = {part: _without(place[part], counted | passed) for part in parts}
+        own = {part: _without(place[part], counted | unfair) for part in parts}
         fair.append(place | own | {"elsewhere": elsewhere})
     return fair
 

@@ -258,9 +258,9 @@ What each method leaves of the untreated model's NFR (its value stands above eac
 model's own accuracy, with the 95 % interval of the difference over seeds and examples together.
 Settings and values of dials are picked on test, with hindsight, for all methods alike, and the
 intervals do not allow for that picking; one that reaches the edge goes on beyond it. Pale: the
-method counts in another column of the same upgrade, where it has more seeds. Hollow: no setting
-is as accurate, so the untreated model stays. Upgrades with fewer than three seeds, or whose old
-model is as accurate as the new one, are left out.
+method counts in another column of the same upgrade. Hollow: no setting is as accurate, so the
+untreated model stays. Upgrades with fewer than three seeds, or whose old model is as accurate as
+the new one, are left out.
 """
 _INDEX = """# Results
 

@@ -225,13 +225,13 @@ _GREEK = {"alpha": "α", "beta": "β", "weight": "λ", "temperature": "T", "top"
 _GREEK |= {"share": "a", "wrong": "ε"}
 
 
-def setting_words(treatment: Treatment | GateSetting) -> str:
+def setting_words(setting: Treatment | GateSetting) -> str:
     """A distillation's or a gate's settings in words; the temperature of focal distillation is
     called τ, and FD-LM has none.
     """
-    if isinstance(treatment, GateSetting):
-        return str(treatment)
-    held = treatment.configuration()
+    if isinstance(setting, GateSetting):
+        return str(setting)
+    held = setting.configuration()
     if held.get("distance") == "logits":
         held["temperature"] = None
     names = _GREEK | ({"temperature": "τ"} if "distance" in held else {})

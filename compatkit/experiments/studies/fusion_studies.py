@@ -31,6 +31,9 @@ from ...predictions import Predictions
 from ...training.loop import Treatment
 
 # %% ../../../nbs/experiments/studies/fusion_studies.ipynb #76d21150
+_UNSEEN = "gated fusion" + OUT_OF_FOLD
+
+
 @dataclass(frozen=True)
 class FusedUpgrade:
     """An upgrade with its searches, and the rows that they give."""
@@ -47,7 +50,7 @@ class FusedUpgrade:
 
     def searched(self) -> dict[str, Search]:
         """The same by the names of their methods."""
-        names = "dynamic distillation", "gated fusion", "gated fusion" + OUT_OF_FOLD
+        names = "dynamic distillation", "gated fusion", _UNSEEN
         found = zip(names, (self.distilled, self.gated, self.unseen))
         return {name: search for name, search in found if search}
 
@@ -73,8 +76,7 @@ class FusedUpgrade:
         """
         if self.unseen is None:
             raise ValueError(f"upgrade {self.pair.name} learnt from one kind of old logits alone")
-        name = "gated fusion" + OUT_OF_FOLD
-        return self.pair.row(name, self.unseen.runs, gate_words(self.unseen))
+        return self.pair.row(_UNSEEN, self.unseen.runs, gate_words(self.unseen))
 
     def constant_row(self) -> Row:
         """Every example's gate set to the mean gate on selection."""
