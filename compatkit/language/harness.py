@@ -99,14 +99,17 @@ def _ask(model, tokenizer, task: Questions, files: Mapping, batch_size: int, sho
     import torch
     from lm_eval import simple_evaluate
     from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     options = {"tokenizer": tokenizer, "batch_size": batch_size, "device": device}
     asked = HFLM(pretrained=model.to(device).eval(), **options)
     with tempfile.TemporaryDirectory() as folder:
         path = _with_our_files(task.name, files, shots, Path(folder))
+        # by default it reads the thousands of files of all its tasks anew for every model
+        asking = {"tasks": [str(path)], "task_manager": TaskManager(include_defaults=False)}
         with redirect_stderr(StringIO()):  # its bars would run over the one of all models
-            result = simple_evaluate(model=asked, tasks=[str(path)], bootstrap_iters=0)
+            result = simple_evaluate(model=asked, **asking, bootstrap_iters=0)
     samples = result["samples"][task.name]
     return [one for one in samples if one["filter"] in ("none", "flexible-extract")]
 
