@@ -136,6 +136,13 @@ class FusionStudy:
     distillations: Sequence[Treatment] = ()  # tried; none: the table does not show distillation
     members: int = 0  # untreated new models, those of votes with them; 0: one a seed
 
+    def __post_init__(self):
+        if self.both and self.study.chosen.old_logits != "in_sample":
+            raise ValueError(
+                "table 'folds' shows gates of both kinds of old logits; leave old_logits out, or "
+                "choose another table"
+            )
+
     @property
     def folds(self) -> int:
         """Further trainings of the old model for out-of-fold logits; 0 for in-sample ones."""

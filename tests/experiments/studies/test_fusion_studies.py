@@ -182,6 +182,11 @@ def test_both_kinds_of_old_logits_stand_side_by_side(home, monkeypatch, capsys):
         alone.unseen_row()
 
 
+def test_both_kinds_at_once_leave_nothing_to_choose(home):
+    with pytest.raises(ValueError, match="gates of both kinds of old logits; leave old_logits out"):
+        begun(table="folds", old_logits="out_of_fold")
+
+
 def test_without_distillation_there_is_no_row_of_it(fused):
     bare = replace(fused, distilled=None)
     assert bare.searches == [fused.gated]
