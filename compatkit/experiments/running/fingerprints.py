@@ -317,7 +317,12 @@ def _mentioned(piece: _Piece, namespace: dict, closure: dict) -> Iterator[object
     """The objects and the constants that a piece of code mentions."""
     package = namespace.get("__package__") or ""
     inner = {here: _imported(*place, package) for here, *place in piece.imports}
+    file, places = namespace.get("__file__"), [namespace, inner, closure]
+    source = _source(file) if file else None
+    places += [source.assigned, source.imported] if source else []
     for root, *attributes in piece.names:
+        if source and not any(root in place for place in places):
+            continue  # a function's own name, as most are, or one that Python has
         value, place = namespace.get(root), _Constant(root, namespace)
         if root in inner or root in closure:
             value, place = inner[root] if root in inner else (closure[root], None)
