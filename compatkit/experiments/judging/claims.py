@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['NFR', 'PFR', 'NFR_MC', 'ACCURACY', 'ALL_CLASSES', 'NEW_ERRORS', 'KEPT', 'MENDED', 'REMAINING', 'UNCERTAINTY',
-           'RELATIVE', 'COST', 'AGREEMENT', 'GAINS', 'LOSSES', 'PREFERRED', 'WORDED', 'CONTROL', 'CLAIMS', 'EVIDENCE',
-           'NOTICED', 'Claim', 'Compared', 'pairs_of', 'bears_on', 'digest_of', 'content_of', 'kept_evidence',
-           'differences_of', 'Evidence', 'judge', 'judged', 'unfit_trials', 'place_of', 'claims_markdown',
-           'claims_html']
+           'RELATIVE', 'COST', 'AGREEMENT', 'GAINS', 'LOSSES', 'MATCHED', 'PREFERRED', 'WORDED', 'CONTROL', 'CLAIMS',
+           'EVIDENCE', 'NOTICED', 'Claim', 'Compared', 'pairs_of', 'bears_on', 'digest_of', 'content_of',
+           'kept_evidence', 'differences_of', 'Evidence', 'judge', 'judged', 'unfit_trials', 'place_of',
+           'claims_markdown', 'claims_html']
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #1729995e
 import hashlib
@@ -45,6 +45,7 @@ KEPT, MENDED, REMAINING = "kept flips", "mended flips", "remaining flips"
 UNCERTAINTY, RELATIVE, COST = "uncertainty", "relative NFR", "cost"
 AGREEMENT = "answers as the old model"
 GAINS, LOSSES = "size of gains", "size of losses"
+MATCHED = "NFR at equal accuracy"  # of whole curves, whatever setting a row shows
 PREFERRED = "preferred on selection"  # stands for a row of a table with one row a setting
 WORDED = (KEPT, MENDED, REMAINING, UNCERTAINTY, RELATIVE, NEW_ERRORS)  # what they are set against
 
@@ -524,6 +525,15 @@ _OF_BCWI = (
     ),
     Claim(
         _BCWI,
+        "Interpolation mitigates best along the whole curve: beside each strength of a baseline, "
+        "at the largest α that is as accurate, it flips less",
+        ("bcwi:baselines",),
+        ("BCWI",),
+        _NEAR_OLD,
+        quantity=MATCHED,
+    ),
+    Claim(
+        _BCWI,
         "Old and new model lie in one basin: half-way the new one's accuracy is not lost (the "
         "talk's landscape)",
         ("bcwi:basin",),
@@ -803,6 +813,11 @@ def _others(claim: Claim, rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.method in exact or row.method.startswith(tuple(begins))]
 
 
+def _stands(claim: Claim, row: Row) -> bool:
+    """Whether a claim is about what a row shows: its setting qualified, or does not matter."""
+    return row.qualified or claim.quantity == MATCHED
+
+
 def pairs_of(
     claim: Claim,
     table: ResultTable,
@@ -810,7 +825,7 @@ def pairs_of(
     """What has to be compared in a table to judge a claim, without rows that did not qualify;
     nothing where it lacks the rows.
     """
-    methods = [row for row in _claimed(claim, table) if row.qualified]
+    methods = [row for row in _claimed(claim, table) if _stands(claim, row)]
     if claim.quantity == COST or not methods:
         return []
     names = [row.method for row in methods]
@@ -821,7 +836,7 @@ def pairs_of(
         return []
     if claim.quantity in WORDED:
         return [Compared(claim.quantity, name, claim.than[0]) for name in names]
-    able = [row for row in table.rows if row.seeds and row.qualified]
+    able = [row for row in table.rows if row.seeds and _stands(claim, row)]
     others = [row.method for row in _others(claim, able) if row.method not in names]
     return [
         Compared(claim.quantity, name, other, claim.factor) for name in names for other in others
@@ -917,7 +932,7 @@ def judge(
     if claim.quantity == COST:
         return _of_costs(claim, table, name)
     claimed = _claimed(claim, table)
-    lost = [row.method for row in claimed if not row.qualified]
+    lost = [row.method for row in claimed if not _stands(claim, row)]
     few = f"{', '.join(lost)}: no setting kept the untreated model's accuracy on selection"
     if lost and len(lost) == len(claimed):
         return Evidence(name, "none qualified", few)
@@ -989,7 +1004,7 @@ def _judged(
         word, reason = "undecided", f"against it, but not clearly enough for one of {among}"
     row = _row(pair.method, table.rows)
     # what is paid with is what the claim is about; and a control may pay
-    told = claim.quantity in (ACCURACY, AGREEMENT)
+    told = claim.quantity in (ACCURACY, AGREEMENT, MATCHED)
     if word == "holds" and not (claim.with_margin or claim.denied or told) and row.loses:
         word = "holds by paying"
     arm = found.arm()

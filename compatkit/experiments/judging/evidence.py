@@ -29,6 +29,7 @@ from compatkit.experiments.judging.claims import (
     EVIDENCE,
     GAINS,
     KEPT,
+    MATCHED,
     MENDED,
     NEW_ERRORS,
     NFR,
@@ -59,6 +60,7 @@ from .kept_figures import epochs_of, uncertain
 from ..reporting.result_tables import Row
 from ..reporting.verdicts import DECIDING_SEEDS
 from ..running.runs import results_folder
+from ...metrics import on_par
 from ...predictions import Predictions, align
 from ...support.paired import crossed_mean
 
@@ -245,7 +247,31 @@ def _new_errors(seen: Seen, asked: Compared) -> np.ndarray:
     return 2 * seen.values(asked.method, NFR) - seen.values(asked.method, PFR)
 
 
+def _matched(seen: Seen, asked: Compared) -> np.ndarray:
+    """NFR of one dial less another's, averaged over the other's values above 0: at each the first
+    takes its largest value below 1 that is as accurate, else 0. Nothing is chosen: two curves
+    are compared where they are as high.
+    """
+    rows = [seen.kept.rows[name] for name in (asked.method, asked.other)]
+    mine, others = (curves_of(seen.kept, row, "test") for row in rows)
+    accuracy, aims = (np.mean([one.accuracy for one in curves], 0) for curves in (mine, others))
+    found = []
+    for value, aim in zip(others[0].alphas[1:], aims[1:]):
+        each = zip(mine[0].alphas, accuracy)
+        able = [alpha for alpha, one in each if alpha < 1 and on_par(one, aim)]
+        found.append(_flips_at(mine, max(able, default=0.0)) - _flips_at(others, value))
+    return np.mean(found, 0)
+
+
+def _flips_at(curves: Sequence, value: float) -> np.ndarray:
+    """(S, N) of negative flips at a value of a dial."""
+    order = list(curves[0].old.id)
+    pairs = [align(one.old.select(order), one.at(value).select(order)) for one in curves]
+    return np.array([_example(NFR, *pair) for pair in pairs], dtype=float)
+
+
 _OWN: dict[str, Callable] = {
+    MATCHED: _matched,
     UNCERTAINTY: _uncertainty,
     RELATIVE: _relative_nfr,
     KEPT: _kept_flips,

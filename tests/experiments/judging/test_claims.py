@@ -14,6 +14,7 @@ from compatkit.experiments.judging.claims import (
     CONTROL,
     COST,
     EVIDENCE,
+    MATCHED,
     NFR,
     PREFERRED,
     Claim,
@@ -141,6 +142,18 @@ def test_methods_of_which_no_setting_qualified_are_judged_by_nobody():
     rival = replace(row("rival"), setting="α 0: none qualified")
     assert pairs_of(LOWEST, table(NEW, row("it"), rival)) == []
     assert table(NEW, unfit, row("other", 0.035)).best() == "other"
+
+
+def test_whole_curves_are_compared_where_no_setting_qualified():
+    made = table(
+        NEW, *(replace(row(one), setting="α 0: none qualified") for one in ("it", "other"))
+    )
+    curves = replace(BELOW, than=("other",), quantity=MATCHED)
+    (pair,) = pairs_of(curves, made)
+    assert pair == Compared(MATCHED, "it", "other")
+    found = judge(curves, made, {pair: CrossedMean(-0.01, 0.001, 0.001, 0.001, 3, 100)})
+    assert found.word == "holds" and "NFR at equal accuracy, it − other -1.00" in found.words
+    assert pairs_of(replace(curves, quantity=NFR), made) == []
 
 
 def test_a_method_that_did_not_qualify_does_not_silence_the_others():

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from compatkit.bcwi import Curve
 from compatkit.experiments.judging import evidence as room
 from compatkit.experiments.judging.claims import (
     ACCURACY,
@@ -16,6 +17,7 @@ from compatkit.experiments.judging.claims import (
     EVIDENCE,
     GAINS,
     KEPT,
+    MATCHED,
     MENDED,
     NEW_ERRORS,
     NFR,
@@ -263,6 +265,26 @@ def test_agreement_counts_equal_answers_right_or_wrong():
     seen = Seen(SimpleNamespace(by="", known=None, notebook="muscle"))
     seen._pairs = {"it": [(old, new)]}
     assert seen.values("it", AGREEMENT).tolist() == [[1, 1, 0, 0]]
+
+
+def along(*wrong):
+    """A curve a seed, of two alike: the examples, of four, that each of its values has wrong."""
+    ids, old = list("abcd"), Predictions(list("abcd"), [0] * 4, [0] * 4)
+    answers = [Predictions(ids, [0] * 4, [int(one in group) for one in ids]) for group in wrong]
+    values = tuple(at / max(len(wrong) - 1, 1) for at in range(len(wrong)))
+    return [Curve(values, tuple(answers), old)] * 2
+
+
+def test_two_curves_are_compared_where_they_are_as_accurate(monkeypatch):
+    line = along("ab", "a", "")  # at 1 it is the old model, which is never taken
+    baseline = [replace(one, alphas=(0.0, 0.25, 0.5, 0.75)) for one in along("ab", "c", "bcd", "")]
+    monkeypatch.setattr(room, "curves_of", lambda kept, row, split: row)
+    seen = SimpleNamespace(kept=SimpleNamespace(rows={"BCWI": line, "EWC": baseline}))
+    asked = Compared(MATCHED, "BCWI", "EWC")
+    # a against c; a against b, c and d; none is as accurate as the last, so a and b against none
+    expected = np.array([1 + 1 + 1, 0 - 1 + 1, -1 - 1 + 0, 0 - 1 + 0]) / 3
+    assert np.allclose(room._matched(seen, asked), [expected] * 2)
+    assert difference_of(seen, asked)[0] == pytest.approx((0 - 0.5 + 0.5) / 3)
 
 
 def test_flips_that_rank_no_higher_than_others_have_half_the_area(monkeypatch):
