@@ -933,7 +933,7 @@ def judge(
         return _of_costs(claim, table, name)
     claimed = _claimed(claim, table)
     lost = [row.method for row in claimed if not _stands(claim, row)]
-    few = f"{', '.join(lost)}: no setting kept the untreated model's accuracy on selection"
+    few = f"{', '.join(lost)}: no setting is as accurate on selection as its rule asks"
     if lost and len(lost) == len(claimed):
         return Evidence(name, "none qualified", few)
     pairs = pairs_of(claim, table)

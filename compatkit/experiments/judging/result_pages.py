@@ -223,10 +223,11 @@ def table_section(
 _RULE = """A claim *holds* or *does not hold* where the 95 % interval of the paired difference,
 over seeds and examples together, lies wholly on one side; else it is *undecided*. One of several
 comparisons refutes a claim only at 1 − 0.05 / their number. *Without loss* allows for half a
-point. *None qualified*: no setting kept the untreated model's accuracy on the selection split, so
-nothing is judged. *Not judged*: its models are no better than one answer for all, or the trial's
-control is not shown to work. The numbers are differences in points with their 95 % intervals, the
-least favourable one of each task and upgrade."""
+point. *None qualified*: no setting is as accurate on the selection split as its rule asks, which is
+the untreated model's accuracy, and in BCWI's tables the target's interval, so nothing is judged.
+*Not judged*: its models are no better than one answer for all, or the trial's control is not shown
+to work. The numbers are differences in points with their 95 % intervals, the least favourable one
+of each task and upgrade."""
 
 
 def _claims_by_paper(results: Path) -> dict[str, str]:

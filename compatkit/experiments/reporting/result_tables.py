@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #d34c675e
-# how a setting says that none kept the untreated model's accuracy on selection
+# how a setting says that none is as accurate on selection as the rule asks
 NONE_QUALIFIED = ("none was on a par", "none qualified")
 AS_PLAIN = {"bytes": 0, "time": 1.0}  # the costs of what trains plainly: written, not measured
 
@@ -79,7 +79,7 @@ class Row:
 
     @property
     def qualified(self) -> bool:
-        """Whether some setting kept the untreated model's accuracy on selection, all seeds
+        """Whether some setting is as accurate on selection as the rule asks, all seeds
         together; the setting says so where none did, and such a row is judged by nobody.
         """
         return not any(words in self.setting for words in NONE_QUALIFIED)

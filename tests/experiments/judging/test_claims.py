@@ -163,7 +163,7 @@ def test_a_method_that_did_not_qualify_does_not_silence_the_others():
     assert pair.method == "it"
     found = judge(of_both, made, {pair: interval(*CLEAR)})
     assert found.word == "holds" and found.words.endswith(
-        "; pulled: no setting kept the untreated model's accuracy on selection"
+        "; pulled: no setting is as accurate on selection as its rule asks"
     )
 
 
