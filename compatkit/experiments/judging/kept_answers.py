@@ -95,6 +95,13 @@ def _of_examples(task) -> dict:
 _OF_LANGUAGE = ("muscle", "reranking")  # notebooks whose tasks are questions
 
 
+def _asks_questions(notebook: str, task: str) -> bool:
+    """Whether a kept table is about questions: the decision rule's may be about either."""
+    from compatkit.language.tasks import LANGUAGE_TASKS
+
+    return notebook in _OF_LANGUAGE or (notebook == "decisions" and task in LANGUAGE_TASKS)
+
+
 def truth_of(
     notebook: str,  # of the kept table
     task: str,
@@ -103,7 +110,7 @@ def truth_of(
     scale: str = "mini",  # of the table, on which the old model's part of the data depends
 ) -> Truth:
     """The labels of a table's examples; errors of `load_task` where the data are not at hand."""
-    if notebook in _OF_LANGUAGE:
+    if _asks_questions(notebook, task):
         return _of_questions(task, data_dir)
     from compatkit.training.data_updates import data_update, more_classes, more_samples
     from compatkit.training.tasks import load_task
@@ -201,7 +208,7 @@ class Shelf:
     def truth(self, notebook: str, task: str, table: str, scale: str = "mini") -> Truth:
         """The labels of a table's examples, loaded once."""
         own = {"bcwi": ("classes",), "distillation": ("5a", "5b")}.get(notebook, ())
-        kind = "muscle" if notebook in _OF_LANGUAGE else ""
+        kind = "muscle" if _asks_questions(notebook, task) else ""
         kind = notebook if notebook in ("bcwi", "retire_the_old") else kind
         scaled = notebook == "distillation" and table in own
         key = kind, task, table if table in own else "", scale if scaled else ""
@@ -246,7 +253,7 @@ class KeptTable:
         self.variant = rest[-1]
         self.seeds = max(row.seeds for row in table.rows)
         found = re.search(r"by (choice per character|choice|number|rouge1)", table.title)
-        self.by = found[1] if found and self.notebook in _OF_LANGUAGE else ""
+        self.by = found[1] if found and _asks_questions(self.notebook, self.task) else ""
 
     @cached_property
     def truth(self) -> Truth:
@@ -663,26 +670,69 @@ def answered(kept: KeptTable, row: Row) -> Answered:
 def upgrade_of(kept: KeptTable) -> Upgrade:
     """The old models and the untreated new ones of a kept table, one pair a seed.
 
-    ValueError for a table of a language model's answers or of added classes, one that lacks
-    either row, and models that kept no logits on selection and test.
+    The choices of a language model are classes. ValueError for a table of written answers, of
+    searches or of added classes, one that lacks either row, and models that kept no logits on
+    selection and test.
     """
-    if kept.notebook in (*_OF_LANGUAGE, "embeddings") or kept.adds_classes:
+    chooses = kept.by == "choice"
+    if kept.notebook in (*_OF_LANGUAGE, "embeddings") and not chooses or kept.adds_classes:
         what = "added classes" if kept.adds_classes else "other answers than a classifier's"
-        raise ValueError(f"{kept.name} is about {what}: choose a table of classifiers")
+        raise ValueError(f"{kept.name} is about {what}: choose a table of classifiers or choices")
     if lacking := [one for one in ("old model", "new model") if one not in kept.rows]:
         raise ValueError(f"{kept.name} has no row {lacking[0]!r}: choose a table that has both")
     sides = tuple(kept.olds), tuple(kept.news)
     for run in (run for side in sides for run in side):
         if any(run.predictions(split).logits is None for split in ("selection", "test")):
             raise ValueError(f"{kept.name}: {run.id} kept no logits; choose a table that did")
-    recipes = [Recipe.recalled(side[0].run.configuration["recipe"]) for side in sides]
+    recipes = (Recipe.recalled(side[0].run.configuration["recipe"]) for side in sides)
+    recipes = _bases_of(kept) if chooses else recipes
     return Upgrade(kept.upgrade, _task_of(kept), *recipes, *sides)
+
+
+class _Base(NamedTuple):
+    """What a side's adapters sit on, where a classifier has its recipe."""
+
+    told: str
+    name: str = ""
+    deterministic: bool = False
+
+    def words(self) -> str:
+        """In words."""
+        return self.told
+
+
+def _bases_of(kept: KeptTable) -> list[_Base]:
+    """Both bases, as the table's note tells them."""
+    (note,) = [one for one in kept.table.notes if one.startswith("old base: ")]
+    return [_Base(one) for one in note.removeprefix("old base: ").split("; new base: ")]
+
+
+def _choices_of(kept: KeptTable) -> "Task":
+    """The questions of a kept table as a task whose classes are the choices."""
+    from datasets import Dataset
+
+    from compatkit.experiments.models.language_recipes import RESEEDED, halves_at, task_at
+    from compatkit.language.tasks import load_questions
+    from compatkit.training.tasks import Task
+
+    whole = load_questions(kept.task, kept.shelf.data_dir)
+    halved = kept.scale != "paper" and kept.upgrade == RESEEDED
+    asked = halves_at(whole, kept.scale)[1] if halved else task_at(whole, kept.scale)
+    splits = [
+        Dataset.from_dict({"id": [one.id for one in part], "label": [one.label for one in part]})
+        for part in (asked.train, asked.selection, asked.test)
+    ]
+    classes = tuple(map(str, range(max(len(one.choices) for one in asked.test))))
+    title = f"{asked.title} by {kept.by}"
+    return Task(asked.name, title, *splits, (), classes, asked.rule, asked.source)
 
 
 def _task_of(kept: KeptTable) -> "Task":
     """What the new model was trained on and asked; errors of load_task."""
     from compatkit.training.tasks import load_task
 
+    if kept.by:
+        return _choices_of(kept)
     if kept.truth.update is not None:
         return kept.truth.update.new
     return at_scale(load_task(kept.task, kept.shelf.data_dir), kept.scale)

@@ -51,8 +51,13 @@ class Entry:
     @property
     def name(self) -> str:
         """Notebook, table, and perhaps the upgrade or whose models: the name that people type."""
-        further = self.upgrade, self.models_of.partition("-")[0], self.whose
+        further = self.upgrade, self.models_of.partition("-")[0], self.letter, self.whose
         return f"{self.notebook}:{self.table}" + "".join(f"-{one}" for one in further if one)
+
+    @property
+    def letter(self) -> str:
+        """The upgrade in the name of the kept table whose models are asked for, if it has one."""
+        return next((one for one in self.models_of.split("-") if len(one) == 1), "")
 
     @property
     def whose(self) -> str:
@@ -359,6 +364,9 @@ CATALOGUE = (
         for models_of, tasks in (
             ("bcwi-{task}-{scale}-main", _ADDED),
             ("distillation-{task}-{scale}-2a", ("fashion_mnist",)),
+            ("muscle-{task}-{scale}-a-main", ("arithmetic", "piqa")),
+            ("muscle-{task}-{scale}-b-main", ("arithmetic", "piqa")),
+            ("muscle-{task}-{scale}-c-main", ("arithmetic",)),
         )
         for entry in _of(
             "compatkit",
@@ -627,6 +635,7 @@ def _is_of(kept: _Kept, job: Job) -> bool:
     return (
         kept.parts[:3] == (entry.notebook, job.task, job.scale)
         and own & rest == {entry.upgrade, entry.whose} - {""}
+        and {entry.letter} - {""} <= rest
         and bool({entry.table, *entry.also} & rest)
     )
 

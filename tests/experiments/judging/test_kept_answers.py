@@ -203,9 +203,24 @@ def test_a_kept_table_is_an_upgrade(shelf):
     assert found.words == "upgrade a" and replace(found, name="").words == "its upgrade"
 
 
+@pytest.mark.parametrize(("letter", "trained"), [("a", 2000), ("c", 5000)])
+def test_the_choices_of_language_models_are_classes(shelf, letter, trained):
+    """Sums, which every machine makes."""
+    kept = shelf.table(f"muscle-arithmetic-mini-{letter}-main")
+    found = kept_answers.upgrade_of(kept)
+    assert found.task.title.endswith("by choice") and len(found.task.classes) == 4
+    assert f"; {len(found.task.train):,} training" in kept.table.notes[0]
+    assert len(found.task.train) == trained
+    told = f"old base: {found.old_recipe.words()}; new base: {found.new_recipe.words()}"
+    assert told in kept.table.notes
+    for method, row in (("old model", found.olds), ("new model", found.paired)):
+        assert found.row(method, row).accuracy == pytest.approx(kept.rows[method].accuracy)
+        assert set(found.task.test["id"]) == set(row[0].predictions("test").id)
+
+
 def test_a_table_without_an_upgrade_is_refused(shelf):
-    with pytest.raises(ValueError, match="other answers than a classifier's"):
-        kept_answers.upgrade_of(shelf.table(NAME))
+    with pytest.raises(ValueError, match="about other answers than a classifier's.* or choices"):
+        kept_answers.upgrade_of(shelf.table("muscle-arithmetic-mini-a-4"))
     with pytest.raises(ValueError, match="about added classes"):
         kept_answers.upgrade_of(shelf.table("bcwi-massive-mini-classes"))
     with pytest.raises(ValueError, match="has no row 'old model'"):

@@ -76,6 +76,16 @@ def test_models_of_a_kept_table_are_asked_for_by_its_name():
     assert "-p models_of bcwi-banking77-mini-main" in job.command
 
 
+def test_models_of_different_upgrades_are_different_tables():
+    made = {letter: catalogue.jobs([f"decisions:main-muscle-{letter}"], "mini") for letter in "abc"}
+    assert [job.task for job in made["a"]] == ["arithmetic", "piqa"]
+    assert made["b"][1].parameters["models_of"] == "muscle-piqa-mini-b-main"
+    parts = ("decisions", "piqa", "mini", "b", "main")
+    kept = catalogue._Kept(parts, 3, 1.0, None, ())
+    every = [job for group in made.values() for job in group]
+    assert [job for job in every if catalogue._is_of(kept, job)] == [made["b"][1]]
+
+
 def test_names_are_unique_and_tasks_exist():
     names = [entry.name for entry in CATALOGUE]
     assert len(set(names)) == len(names)
