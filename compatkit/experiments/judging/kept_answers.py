@@ -99,7 +99,8 @@ def _asks_questions(notebook: str, task: str) -> bool:
     """Whether a kept table is about questions: the decision rule's may be about either."""
     from compatkit.language.tasks import LANGUAGE_TASKS
 
-    return notebook in _OF_LANGUAGE or (notebook == "decisions" and task in LANGUAGE_TASKS)
+    questions = ("arithmetic", *LANGUAGE_TASKS)
+    return notebook in _OF_LANGUAGE or (notebook == "decisions" and task in questions)
 
 
 def truth_of(
