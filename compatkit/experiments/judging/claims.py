@@ -943,7 +943,7 @@ def judge(
     lost = [row.method for row in claimed if not _stands(claim, row)]
     few = f"{', '.join(lost)}: no setting is as accurate on selection as its rule asks"
     if lost and len(lost) == len(claimed):
-        return Evidence(name, "none qualified", few)
+        return Evidence(name, "none qualified", few) if _comparable(claim, table) else None
     pairs = pairs_of(claim, table)
     if not pairs:
         return None
@@ -952,6 +952,12 @@ def judge(
     found = [_judged(claim, table, pair, differences[pair], len(pairs)) for pair in pairs]
     word, words, favour = min(found, key=lambda one: (_ORDER.index(one[0]), one[2]))
     return Evidence(name, word, f"{words}; {few}" if lost else words, favour)
+
+
+def _comparable(claim: Claim, table: ResultTable) -> bool:
+    """Whether a table has what the claim compares with, if that is a row."""
+    rows = [row for row in table.rows if row.seeds]
+    return not claim.than or claim.quantity in WORDED or bool(_others(claim, rows))
 
 
 NOTICED = 2**20  # bytes: less is no cost in memory

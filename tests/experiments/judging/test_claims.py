@@ -144,6 +144,13 @@ def test_methods_of_which_no_setting_qualified_are_judged_by_nobody():
     assert table(NEW, unfit, row("other", 0.035)).best() == "other"
 
 
+def test_what_did_not_qualify_is_told_only_where_there_is_something_to_compare_it_with():
+    made = table(NEW, replace(row("it"), setting="α 0: none qualified"), Row("other"))
+    assert judge(replace(BELOW, than=("other",)), made, {}) is None
+    assert judge(BELOW, made, {}).word == "none qualified"
+    assert judge(replace(BELOW, than=()), made, {}).word == "none qualified"
+
+
 def test_whole_curves_are_compared_where_no_setting_qualified():
     made = table(
         NEW, *(replace(row(one), setting="α 0: none qualified") for one in ("it", "other"))
