@@ -334,7 +334,7 @@ EXPECTED = {  # notebook:table, with the scale where it matters → the rows tha
 def _selected(kept: KeptTable) -> int:
     """How many selection examples the new model answered; nobody's data are needed for that."""
     run = kept.shelf.runs[kept.rows["new model"].records[0]]
-    split = next(one for one in run.splits if one.endswith("selection"))
+    split = next(one for one in run.splits if re.fullmatch("(new_)?selection(-choice)?", one))
     return len(run.predictions(split))
 
 
