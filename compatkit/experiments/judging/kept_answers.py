@@ -703,9 +703,11 @@ class _Base(NamedTuple):
 
 
 def _bases_of(kept: KeptTable) -> list[_Base]:
-    """Both bases, as the table's note tells them."""
-    (note,) = [one for one in kept.table.notes if one.startswith("old base: ")]
-    return [_Base(one) for one in note.removeprefix("old base: ").split("; new base: ")]
+    """Both bases, as a note of the table tells them; ValueError where none does."""
+    for note in kept.table.notes:
+        if told := re.fullmatch("old(?: base)?: (.*); new(?: base)?: (.*)", note):
+            return [_Base(one) for one in told.groups()]
+    raise ValueError(f"{kept.name} has no note on its bases: choose a table that has one")
 
 
 def _choices_of(kept: KeptTable) -> "Task":

@@ -216,6 +216,11 @@ def test_the_choices_of_language_models_are_classes(shelf, letter, trained):
     for method, row in (("old model", found.olds), ("new model", found.paired)):
         assert found.row(method, row).accuracy == pytest.approx(kept.rows[method].accuracy)
         assert set(found.task.test["id"]) == set(row[0].predictions("test").id)
+    again = kept_answers.upgrade_of(shelf.table(f"decisions-arithmetic-mini-{letter}-main"))
+    assert again.old_recipe == found.old_recipe and again.new_recipe == found.new_recipe
+    bare = replace(kept.table, notes=())
+    with pytest.raises(ValueError, match="has no note on its bases"):
+        kept_answers._bases_of(SimpleNamespace(name="it", table=bare))
 
 
 def test_a_table_without_an_upgrade_is_refused(shelf):
