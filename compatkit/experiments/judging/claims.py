@@ -526,7 +526,7 @@ _OF_BCWI = (
     Claim(
         _BCWI,
         "Interpolation mitigates best along the whole curve: beside each strength of a baseline, "
-        "at the largest α that is as accurate, it flips less",
+        "at the largest α that is as accurate on test, it flips less (ours)",
         ("bcwi:baselines",),
         ("BCWI",),
         _NEAR_OLD,

@@ -265,9 +265,14 @@ def _matched(seen: Seen, asked: Compared) -> np.ndarray:
 
 def _flips_at(curves: Sequence, value: float) -> np.ndarray:
     """(S, N) of negative flips at a value of a dial."""
-    order = list(curves[0].old.id)
-    pairs = [align(one.old.select(order), one.at(value).select(order)) for one in curves]
-    return np.array([_example(NFR, *pair) for pair in pairs], dtype=float)
+    pairs = [(one.old, one.at(value)) for one in curves]
+    return _flips(pairs, list(curves[0].old.id))
+
+
+def _flips(pairs: Sequence[tuple], order: list) -> np.ndarray:
+    """(S, N) of the negative flips of old and new answers on these ids, in their order."""
+    each = [(old.select(order), new.select(order)) for old, new in pairs]
+    return np.array([_example(NFR, *pair) for pair in each], dtype=float)
 
 
 _OWN: dict[str, Callable] = {
@@ -501,14 +506,7 @@ def _flips_less(kept: KeptTable, pairs: Pairs, plain: Pairs) -> list[float] | No
         return None
     order = list(plain[0][0].id)
     treated, untreated = (
-        np.array(
-            [
-                one.select(order).correct & ~other.select(order).correct
-                for one, other in (_joined(kept, *pair) for pair in group)
-            ],
-            dtype=float,
-        )
-        for group in (pairs, plain)
+        _flips([_joined(kept, *pair) for pair in group], order) for group in (pairs, plain)
     )
     found = crossed_mean(treated - untreated)
     return [found.mean - found.arm(), found.mean + found.arm()]

@@ -685,9 +685,13 @@ def upgrade_of(kept: KeptTable) -> Upgrade:
     for run in (run for side in sides for run in side):
         if any(run.predictions(split).logits is None for split in ("selection", "test")):
             raise ValueError(f"{kept.name}: {run.id} kept no logits; choose a table that did")
-    recipes = (Recipe.recalled(side[0].run.configuration["recipe"]) for side in sides)
-    recipes = _bases_of(kept) if chooses else recipes
-    return Upgrade(kept.upgrade, _task_of(kept), *recipes, *sides)
+    made = _bases_of(kept) if chooses else _recipes_of(sides)
+    return Upgrade(kept.upgrade, _task_of(kept), *made, *sides)
+
+
+def _recipes_of(sides: Sequence[Sequence[KeptRun]]) -> list[Recipe]:
+    """How the classifiers of each side were trained."""
+    return [Recipe.recalled(side[0].run.configuration["recipe"]) for side in sides]
 
 
 class _Base(NamedTuple):
@@ -698,7 +702,7 @@ class _Base(NamedTuple):
     deterministic: bool = False
 
     def words(self) -> str:
-        """In words."""
+        """As a recipe says itself under a table."""
         return self.told
 
 
