@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Write the pages of results/ (README.md, a page a paper, methods.md, results.csv) from the tables.
+"""Write the pages of results/ (README.md, a page a paper, methods.md, results.csv) from the tables,
+and the numbers that sentences of notebooks and of README.md quote from them.
 
 `.ci/results.py` writes what is out of step, `.ci/results.py --check` only says whether anything is.
 `.ci/results.py --evidence` first computes evidence.json again, and draws the pictures that rest on
@@ -83,6 +84,17 @@ def stale_pictures():
     return f"older than their tables, {remedy}: {names}" if names else None
 
 
+def quote():
+    """Bring quoted numbers into step with the tables; gives the names of the files that changed."""
+    from compatkit.experiments.judging.verification import write_quotations
+    from compatkit.experiments.reporting.result_tables import kept_tables
+
+    tables = kept_tables(RESULTS)
+    for file in (ROOT / "README.md", *sorted((ROOT / "nbs").rglob("*.ipynb"))):
+        if write_quotations(file, tables):
+            yield str(file.relative_to(ROOT))
+
+
 STEPS = {
     "--evidence": write_evidence,
     "--renew": renew,
@@ -102,7 +114,7 @@ def main(arguments):
     for step in arguments:
         for name in STEPS[step]():
             print(name, flush=True)
-    print("\n".join(write_pages(RESULTS)) or "every page is in step")
+    print("\n".join([*write_pages(RESULTS), *quote()]) or "every page is in step")
     sys.exit(stale_pictures())
 
 
