@@ -282,9 +282,10 @@ class ModelBar:
         self.bar.set_postfix_str(self.left())
 
     def update(self) -> None:
-        """One more is there; one that was read in a moment says nothing about the others."""
+        """One more is there; one that was read, or is linear, says nothing about the others."""
         now = time.monotonic()
-        self.took += [now - self.last] if now - self.last > 1 else []
+        took = now - self.last
+        self.took += [took] if took > max(1, self.expected / 20) else []
         self.last = now
         self.bar.update()
         self.bar.set_postfix_str(self.left())

@@ -355,11 +355,12 @@ def test_nothing_is_timed_where_nothing_may_be_trained(monkeypatch, capsys):
 
 
 def test_the_bar_tells_the_time_left_from_what_was_trained(monkeypatch):
-    clock = iter([0.0, 0.1, 60.1, 180.1, 180.1])
+    clock = iter([0.0, 0.1, 5.1, 65.1, 185.1, 185.1])
     monkeypatch.setattr(room.time, "monotonic", lambda: next(clock))
-    with room.ModelBar(5, seconds=600) as bar:
-        assert bar.left().startswith("about 10 min left, until ")
+    with room.ModelBar(6, seconds=720) as bar:
+        assert bar.left().startswith("about 12 min left, until ")
         bar.update()  # found in a moment: the estimate stands
+        bar.update()  # five seconds where two minutes are expected: it still stands
         assert bar.left().startswith("about 8 min left")
         bar.update()  # took a minute
         assert bar.left().startswith("about 3 min left")
