@@ -57,7 +57,9 @@ class Entry:
     @property
     def letter(self) -> str:
         """The upgrade in the name of the kept table whose models are asked for, if it has one."""
-        return next((one for one in self.models_of.split("-") if len(one) == 1), "")
+        return next(
+            (one for one in self.models_of.split("-") if len(one) == 1 and one.isalpha()), ""
+        )
 
     @property
     def whose(self) -> str:
@@ -364,6 +366,7 @@ CATALOGUE = (
         for models_of, tasks in (
             ("bcwi-{task}-{scale}-main", _ADDED),
             ("distillation-{task}-{scale}-2a", ("fashion_mnist",)),
+            ("distillation-{task}-{scale}-4", ("cifar10",)),
             ("muscle-{task}-{scale}-a-main", ("arithmetic", "piqa")),
             ("muscle-{task}-{scale}-b-main", ("arithmetic", "piqa")),
             ("muscle-{task}-{scale}-c-main", ("arithmetic",)),
