@@ -696,12 +696,8 @@ def quotations(
 ) -> list[tuple[str, str, str]]:
     """(what is quoted, as it stands, as the tables say it), in the order of the text."""
     return [
-        (
-            f"{name}, {method}, {what}",
-            shown,
-            _kept_number(name, method, what, digits, tables) or "nothing",
-        )
-        for mark, name, method, what, digits, shown in _QUOTE.findall(text)
+        (", ".join(wanted[:3]), shown, _kept_number(*wanted, tables) or "nothing")
+        for mark, *wanted, shown in _QUOTE.findall(text)
         if mark
     ]
 

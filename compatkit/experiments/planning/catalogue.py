@@ -52,7 +52,7 @@ class Entry:
     def name(self) -> str:
         """Notebook, table, and perhaps the upgrade or whose models: the name that people type."""
         decided, *rest = self.models_of.split("-")
-        told = [one for one in rest[2:] if one not in ("main", "2a")]  # these go without saying
+        told = [one for one in rest[2:] if one not in ("main", "2a")]  # the first of each notebook
         further = self.upgrade, decided, *told, self.whose
         return f"{self.notebook}:{self.table}" + "".join(f"-{one}" for one in further if one)
 
