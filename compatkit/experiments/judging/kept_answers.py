@@ -28,7 +28,7 @@ from compatkit.ensembles import (
     mix,
     most_central,
 )
-from ..models.recipes import Recipe, at_scale
+from ..models.recipes import Recipe, at_scale, takes_all_images
 from ..models.upgrades import MIXING_WEIGHTS, Upgrade
 from ..reporting.result_tables import ResultTable, Row, kept_tables
 from ..running.published import PublishedRun, published_runs
@@ -742,7 +742,9 @@ def _task_of(kept: KeptTable) -> "Task":
         return _choices_of(kept)
     if kept.truth.update is not None:
         return kept.truth.update.new
-    return at_scale(load_task(kept.task, kept.shelf.data_dir), kept.scale)
+    task = load_task(kept.task, kept.shelf.data_dir)
+    whole = kept.scale == "mini" and takes_all_images(task)
+    return task if whole else at_scale(task, kept.scale)
 
 
 def kept_upgrade(

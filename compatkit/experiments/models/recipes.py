@@ -7,7 +7,7 @@ __all__ = ['PAPER', 'PAPER_UPGRADE', 'PAPER_NAME', 'MINI', 'MINI_TRAIN', 'SEEDS'
            'MANY_IMAGES_LARGER', 'STARTS', 'ROBERTA', 'UPDATE', 'UPDATE_HALF', 'UPDATE_OPTIMIZER', 'Recipe',
            'own_seeds', 'at_scale', 'small', 'pretrained', 'upgrade_models', 'paper_recipe', 'upgrade_recipes',
            'start_of', 'architectures', 'update_recipes', 'half_recipe', 'check_may_be_kept', 'Experiment',
-           'weights_at_hand', 'begin', 'begin_with_images', 'two_sizes']
+           'weights_at_hand', 'begin', 'takes_all_images', 'begin_with_images', 'two_sizes']
 
 # %% ../../../nbs/experiments/models/recipes.ipynb #482645f6
 import os
@@ -650,6 +650,11 @@ def begin(
     return experiment
 
 
+def takes_all_images(task: Task) -> bool:
+    """Whether PCT's tables take all of its training images at mini, too."""
+    return bool(_of(MANY_IMAGES, task, {}))
+
+
 def begin_with_images(
     chosen: SimpleNamespace,  # checked parameters
     papers: Mapping[str, Sequence[str]],  # image task → models of its paper scale
@@ -660,7 +665,7 @@ def begin_with_images(
     scale. Errors of load_task and begin.
     """
     task = load_task(chosen.task, chosen.data_dir or None)
-    whole = whole or bool(_of(MANY_IMAGES, task, {}))
+    whole = whole or takes_all_images(task)
     if not task.image_field:
         return begin(chosen, of_texts, task)
     scales = ("smoke", "mini", "paper") if chosen.task in papers else ("smoke", "mini")
