@@ -36,8 +36,15 @@ def _is_own(module: str) -> bool:
     file = getattr(sys.modules.get(top), "__file__", None) or _file_of(top)
     if file is None:
         return False
-    installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
-    return not installed and not file.startswith(sysconfig.get_paths()["stdlib"])
+    return not _is_installed(Path(file)) and not file.startswith(sysconfig.get_paths()["stdlib"])
+
+
+def _is_installed(file: Path) -> bool:
+    """Whether pip put it there: among site-packages, or in a folder of `pip install --target`."""
+    if {"site-packages", "dist-packages"} & set(file.parts):
+        return True
+    folder = file.parent.parent if file.stem == "__init__" else file.parent
+    return any(folder.glob("*.dist-info"))
 
 
 def _file_of(top: str) -> str | None:

@@ -306,6 +306,13 @@ def test_foreign_packages_count_by_name_only(package):
     assert "math.sqrt" in found and "class partial" not in found
 
 
+def test_what_pip_put_into_any_folder_is_foreign(tmp_path):
+    text = "def f(x):\n    return x + 1\n"
+    assert "return x + 1" in "\n".join(followed(module_from(text, tmp_path, "readers_own").f))
+    (tmp_path / "put_by_pip-1.0.dist-info").mkdir()  # as `pip install --target` leaves it
+    assert not followed(module_from(text, tmp_path, "put_by_pip").f)
+
+
 def test_values_of_objects_are_no_code(package):
     top = package()
     one, two = top.Treatment(), top.Treatment()
