@@ -203,14 +203,8 @@ CATALOGUE = (
     *_of(
         "Positive-Congruent Training",
         "ensembles",
-        {"figure2": "figure 2: all pairs of a zoo"},
-        ("fashion_mnist",),
-        ("imagenet",),
-    ),
-    *_of(
-        "Positive-Congruent Training",
-        "ensembles",
         {
+            "figure2": "figure 2: all pairs of a zoo",
             "figure3": "figure 3: NFR and error by the ensemble's size",
             "figure4": "figure 4: uncertainty of what flips",
         },
