@@ -209,13 +209,22 @@ def test_a_dial_that_says_otherwise_is_caught(tmp_path):
 
 
 def test_a_part_of_a_grid_is_chosen_from():
-    kept = SimpleNamespace(notebook="distillation", scale="mini", task="fashion_mnist")
+    kept = SimpleNamespace(notebook="distillation", scale="mini", task="fashion_mnist", kind="main")
     fields = searched_fields("FD-LM")
     whole, part = (
         grid_of(SimpleNamespace(name=f"distillation-it-mini-{end}", **vars(kept)), "FD-LM", fields)
         for end in ("main", "main-2_settings")
     )
     assert len(part) == 2 < len(whole) and set(part) < set(whole)
+
+
+@pytest.mark.parametrize("kind, temperatures", [("mrpc", {1.0, 2.0}), ("main", {1.0})])
+def test_the_talks_table_tries_the_temperatures_of_gated_fusion(kind, temperatures):
+    kept = SimpleNamespace(
+        notebook="distillation", scale="mini", task="mrpc", kind=kind, name=f"it-mini-{kind}"
+    )
+    found = grid_of(kept, "dynamic distillation", ("temperature", "weight"))
+    assert {temperature for temperature, _ in found} == temperatures and len(found) == 4
 
 
 def of_written_texts(weight):
