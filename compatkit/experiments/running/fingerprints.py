@@ -44,7 +44,12 @@ def _is_installed(file: Path) -> bool:
     if {"site-packages", "dist-packages"} & set(file.parts):
         return True
     folder = file.parent.parent if file.stem == "__init__" else file.parent
-    return any(folder.glob("*.dist-info"))
+    line = f"{file.relative_to(folder).as_posix()},"  # the reader's own files may lie beside
+    return any(
+        one.startswith(line)
+        for record in folder.glob("*.dist-info/RECORD")
+        for one in record.read_text(encoding="utf-8").splitlines()
+    )
 
 
 def _file_of(top: str) -> str | None:

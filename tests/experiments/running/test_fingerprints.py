@@ -306,11 +306,13 @@ def test_foreign_packages_count_by_name_only(package):
     assert "math.sqrt" in found and "class partial" not in found
 
 
-def test_what_pip_put_into_any_folder_is_foreign(tmp_path):
+def test_what_pip_put_into_any_folder_is_foreign_and_what_lies_beside_is_not(tmp_path):
     text = "def f(x):\n    return x + 1\n"
-    assert "return x + 1" in "\n".join(followed(module_from(text, tmp_path, "readers_own").f))
-    (tmp_path / "put_by_pip-1.0.dist-info").mkdir()  # as `pip install --target` leaves it
+    record = tmp_path / "put_by_pip-1.0.dist-info" / "RECORD"  # of `pip install --target`
+    record.parent.mkdir()
+    record.write_text("put_by_pip.py,sha256=00,26\nput_by_pip-1.0.dist-info/RECORD,,\n")
     assert not followed(module_from(text, tmp_path, "put_by_pip").f)
+    assert "return x + 1" in "\n".join(followed(module_from(text, tmp_path, "readers_own").f))
 
 
 def test_values_of_objects_are_no_code(package):
