@@ -360,6 +360,13 @@ _OF_GATED_FUSION = (
     ),
     Claim(
         _GF,
+        "… and so does a vote of twenty",
+        ("gated_fusion:3",),
+        ("gated fusion",),
+        ("vote of 20",),
+    ),
+    Claim(
+        _GF,
         "A vote of ten flips less than a vote of five (table 3)",
         ("gated_fusion:3",),
         ("vote of 10",),

@@ -75,6 +75,7 @@ FAMILIES = {  # beginning of a row's name → its family
     "ordinary distillation": Family("ordinary distillation", "one model", _OLD_LOGITS),
     "vote of 5": Family("vote of five new models", "five models", "five times"),
     "vote of 10": Family("vote of ten new models", "ten models", "ten times"),
+    "vote of 20": Family("vote of twenty new models", "twenty models", "twenty times"),
     "ensemble of": Family(
         "ensembles, the new side alone", "as many models", "as many times", own_old_side=True
     ),

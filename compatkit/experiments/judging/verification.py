@@ -51,7 +51,12 @@ from compatkit.experiments.judging.kept_answers import (
 )
 from .result_pages import out_of_step, stale_pictures
 from .searches import choices_again, marked_again
-from ..models.upgrades import GRID_SEEDS, WHOLE, whole_validation
+from compatkit.experiments.models.upgrades import (
+    GRID_SEEDS,
+    WHOLE,
+    vote_sizes,
+    whole_validation,
+)
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
     Row,
@@ -293,11 +298,8 @@ _MASKS = ("C wrong", "o right", "KL to o everywhere", "CE + C wrong", "CE + toke
 _PCT = ("old model", "new model", "naive re-weighting", "FD-KL", "FD-LM")
 _UPDATE = ("old model", "target model", "new model", "BCWI")
 _FULL = (*_PCT, "ordinary distillation", "dynamic distillation", "ensemble of N", "ELODI")
-_VOTES = ("old model", "new model", "vote of N", "vote of N", "gated fusion")
 EXPECTED = {  # notebook:table, with the scale where it matters → the rows that it has, in order
     **dict.fromkeys(("gated_fusion:1", "gated_fusion:2", "gated_fusion:main"), _MAIN),
-    "gated_fusion:3": _VOTES,
-    "gated_fusion:3 paper": (*_VOTES[:3], *_VOTES[2:]),
     "gated_fusion:4": ("old model", "new model", "gated fusion", "gated fusion, old dropped"),
     "gated_fusion:5": ("old model", "new model", "gated fusion, old dropped", *_CACHES)
     + ("gated fusion",),
@@ -343,6 +345,10 @@ def expected_rows(kept: KeptTable) -> tuple[str, ...] | None:
     a list of its own. A rate is certified only where selection has enough examples for it.
     """
     kind = f"{kept.notebook}:{kept.kind}"
+    if kind == "gated_fusion:3":
+        asked = re.search(r"-p largest_vote (\d+)", kept.table.command)
+        votes = vote_sizes(kept.scale, int(asked[1]) if asked else "auto")
+        return ("old model", "new model", *["vote of N"] * len(votes), "gated fusion")
     wanted = EXPECTED.get(f"{kind} {kept.scale}", EXPECTED.get(kind))
     if kind == "decisions:main" and _selected(kept) < needed_examples(0.02):
         return tuple(name for name in wanted if not name.startswith("rule, NFR at most"))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GRID_SEEDS', 'MIXING_WEIGHTS', 'WHOLE', 'Search', 'chosen_of', 'trainings_of_search', 'search', 'some', 'answers',
-           'ids_of', 'whole_validation', 'Upgrade', 'reseed_floor', 'at_accuracy', 'nfr_words']
+           'ids_of', 'vote_sizes', 'whole_validation', 'Upgrade', 'reseed_floor', 'at_accuracy', 'nfr_words']
 
 # %% ../../../nbs/experiments/models/upgrades.ipynb #d0e1f202
 import math
@@ -116,6 +116,20 @@ def ids_of(runs: Sequence[Run]) -> tuple:
 # of the new model in a mixture: as many as there are prices of the decision rule, over the whole
 # range; the papers try .5 to .9
 MIXING_WEIGHTS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+_VOTES = {"smoke": (3, 5), "mini": (5, 10), "paper": (5, 10, 20)}
+
+
+def vote_sizes(
+    scale: str,  # smoke, mini or paper
+    largest: int | str = "auto",  # the largest one asked for
+) -> tuple[int, ...]:
+    """How many new models each majority vote asks (Gated Fusion, table 3), in rising order: the
+    scale's own sizes; with a `largest`, those below it and it.
+    """
+    own = _VOTES[scale]
+    return own if largest == "auto" else (*(size for size in own if size < largest), largest)
 
 
 WHOLE = "the whole validation set"  # as the notes below a table call it

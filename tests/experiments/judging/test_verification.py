@@ -368,11 +368,11 @@ def test_every_kept_table_has_the_rows_of_its_kind():
     assert len(kinds & set(EXPECTED)) > 15
 
 
-def with_rows(name, methods):
+def with_rows(name, methods, command=""):
     """A kept table of that name with these rows."""
     notebook, _, scale, *rest = name.split("-")
     rows = tuple(Row(method) for method in methods)
-    table = ResultTable("it", rows)
+    table = ResultTable("it", rows, command=command)
     return SimpleNamespace(notebook=notebook, scale=scale, kind=rest[-1], table=table)
 
 
@@ -390,6 +390,15 @@ def test_each_scale_has_its_own_numbers_of_members(name, methods):
     for lost in range(len(methods)):
         left = methods[:lost] + methods[lost + 1 :]
         assert verification._rows_there(with_rows(name, left)), methods[lost]
+
+
+def test_a_table_has_the_votes_that_its_command_asked_for():
+    command = "papermill nbs/gated_fusion.ipynb -p table 3 -p largest_vote 20"
+    kept = with_rows("gated_fusion-sst2-mini-a-3", VOTES, command)
+    assert not verification._rows_there(kept)
+    without = tuple(method for method in VOTES if method != "vote of 20")
+    assert verification._rows_there(with_rows("gated_fusion-sst2-mini-a-3", without, command))
+    assert not verification._rows_there(with_rows("gated_fusion-sst2-mini-a-3", without))
 
 
 @pytest.mark.parametrize("size, certified", [(148, False), (149, True)])

@@ -18,6 +18,7 @@ from compatkit.experiments.models.upgrades import (
     search,
     some,
     trainings_of_search,
+    vote_sizes,
 )
 from compatkit.experiments.running.runs import run_once
 from compatkit.predictions import Predictions
@@ -232,3 +233,18 @@ def test_at_accuracy_reads_the_best_point_that_is_as_accurate():
 def test_an_nfr_that_no_point_reaches_is_said_in_words():
     assert nfr_words(at_accuracy(([0.8], [0.02125]), 0.8)) == "2.12%"
     assert nfr_words(at_accuracy(([0.8], [0.02]), 0.9)) == "no point of the curve is as accurate"
+
+
+@pytest.mark.parametrize(
+    "scale, largest, sizes",
+    [
+        ("mini", "auto", (5, 10)),
+        ("paper", "auto", (5, 10, 20)),
+        ("mini", 20, (5, 10, 20)),
+        ("paper", 10, (5, 10)),
+        ("mini", 7, (5, 7)),
+        ("smoke", 2, (2,)),
+    ],
+)
+def test_the_largest_vote_ends_the_sizes(scale, largest, sizes):
+    assert vote_sizes(scale, largest) == sizes
