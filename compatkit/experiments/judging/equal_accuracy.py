@@ -386,6 +386,29 @@ def _by_what_is_left(places: Sequence[Mapping]) -> list[str]:
     return sorted(left, key=lambda name: (median(left[name]), name))
 
 
+def _draw_method(
+    panel: "Axes",
+    at: float,
+    nfr: float,  # untreated
+    levels: Sequence,  # the lowest NFR at each of BELOW, or None
+    intervals: Sequence,  # of their differences to the untreated one, or None
+    alpha: float,
+) -> None:
+    """A method's point and interval at the untreated accuracy; where no setting has that, the
+    untreated model, and what half a point of accuracy would buy.
+    """
+    (lowest, lower, _), (interval, *_) = levels, intervals
+    style = {"color": COLOURS[0] if lowest is not None else "0.5", "alpha": alpha}
+    if lowest is None:
+        panel.plot(1, at, "o", markersize=5, fillstyle="none", **style)
+        if lower is not None:
+            panel.plot(lower / nfr, at, "D", markersize=3.5, **style)
+        return
+    panel.plot(lowest / nfr, at, "o", markersize=5, **style)
+    if interval is not None:
+        panel.plot([1 + end / nfr for end in interval], [at, at], linewidth=1.3, **style)
+
+
 def _draw_left(panel: "Axes", place: Mapping, order: Sequence[str]) -> None:
     """An upgrade's column; pale what counts in another column of the upgrade."""
     nfr = place["nfr"]
@@ -393,20 +416,12 @@ def _draw_left(panel: "Axes", place: Mapping, order: Sequence[str]) -> None:
     own = {name: (found, place["intervals"][name]) for name, found in place["methods"].items()}
     drawn = place["elsewhere"] | own
     for at, name in enumerate(order):
-        if name not in drawn:
-            continue
-        (lowest, *_), (interval, *_) = drawn[name]
-        alpha = 1.0 if name in own else 0.35
-        if lowest is None:
-            panel.plot(1, at, "o", markersize=5, color="0.5", fillstyle="none", alpha=alpha)
-            continue
-        panel.plot(lowest / nfr, at, "o", markersize=5, color=COLOURS[0], alpha=alpha)
-        if interval is not None:
-            ends = [1 + end / nfr for end in interval]
-            panel.plot(ends, [at, at], color=COLOURS[0], linewidth=1.3, alpha=alpha)
+        if name in drawn:
+            _draw_method(panel, at, nfr, *drawn[name], alpha=1.0 if name in own else 0.35)
     title = [*wrap(place["place"], 18), f"{100 * nfr:.2f} %, {place['seeds']} seeds"]
     panel.set_title("\n".join(title), fontsize=9)
-    most = max((one[0][0] for one in drawn.values() if one[0][0] is not None), default=nfr)
+    shown = [value for levels, _ in drawn.values() for value in levels[:2] if value is not None]
+    most = max(shown, default=nfr)
     panel.set_xlim(-0.12, max(1.35, most / nfr + 0.1))  # no point lies outside
     panel.set_xticks([0, 0.5, 1])
 

@@ -455,13 +455,21 @@ def _shares_base(kept: KeptTable) -> bool:
     return None not in bases and len(bases) == 1 < len(kept.news)
 
 
+def _place(tables: Sequence[KeptTable]) -> str:
+    """Task and upgrade of tables with the same models; in Positive-Congruent Training it is the
+    table that tells one upgrade of a task from another.
+    """
+    named = next((one for one in tables if one.notebook == "distillation"), tables[0])
+    told = named.notebook != "distillation" or named.kind in ("main", "mrpc", "2b")
+    return place_of(named.name) + ("" if told else f" table {named.kind}")
+
+
 def place_evidence(tables: Sequence[KeptTable]) -> dict:
     """An upgrade's untreated flips, its noise, and each method's NFR at equal accuracy."""
     kept = tables[0]
     new, seen = kept.rows["new model"], Seen(kept)
-    told = kept.notebook != "distillation" or kept.kind in ("main", "mrpc", "2b")
     return {
-        "place": place_of(kept.name) + ("" if told else f" table {kept.kind}"),
+        "place": _place(tables),
         "tables": [one.name for one in tables],
         "seeds": kept.seeds,
         "accuracy": new.accuracy[0],

@@ -125,6 +125,8 @@ _TASKS = {  # as their authors write them; others as they are called here
     "sst2": "SST-2",
     "qnli": "QNLI",
     "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "tiny_imagenet": "Tiny ImageNet",
     "ag_news": "AG News",
     "banking77": "Banking77",
     "clinc": "CLINC",
@@ -141,7 +143,11 @@ _MAIN = {
     "gated_fusion": "tables 1 and 2",
     "muscle": "tables 3 to 5",
 }
-_FULL_NAMES = {"rates": "section 5.5", "folds": "old logits in sample and out of fold"}
+_FULL_NAMES = {
+    "rates": "section 5.5",
+    "folds": "old logits in sample and out of fold",
+    "mrpc": "the talk's table",
+}
 
 
 def title_of(
@@ -260,8 +266,9 @@ model's own accuracy, with the 95 % interval of the difference over seeds and ex
 Settings and values of dials are picked on test, with hindsight, for all methods alike, and the
 intervals do not allow for that picking; one that reaches the edge goes on beyond it. Pale: the
 method counts in another column of the same upgrade. Hollow: no setting is as accurate, so the
-untreated model stays. Upgrades with fewer than three seeds, or whose old model is as accurate as
-the new one, are left out.
+untreated model stays; the grey diamond beside it, if any, is what the method leaves for up to half
+a point of accuracy. Upgrades with fewer than three seeds, or whose old model is as accurate as the
+new one, are left out.
 """
 _INDEX = """# Results
 
