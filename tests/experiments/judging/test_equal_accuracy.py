@@ -140,7 +140,8 @@ def test_a_picture_shows_what_is_left_and_who_is_not_as_accurate(tmp_path):
     (panel,) = picture.axes
     assert [text.get_text() for text in panel.get_yticklabels()] == ["BCWI", "gated fusion"]
     drawn = [line.get_xydata().tolist() for line in panel.lines[1:]]
-    assert drawn == [[[0.5, 0.0]], [[0.25, 0.0], [0.75, 0.0]], [[1.0, 1.0]]]
+    own = [[[0.5, 0.0]], [[0.25, 0.0], [0.75, 0.0]]]
+    assert drawn == [*own, [[1.0, 1.0]], [[0.25, 1.0]]], "the other for half a point less"
     assert text_problems(picture) == []
     assert equal_accuracy_picture(("muscle",), "", tmp_path) is None
 
@@ -152,7 +153,7 @@ def test_what_counts_in_another_column_is_shown_pale_beside_the_rest(tmp_path):
     write(tmp_path, whole, part)
     _, beside = equal_accuracy_picture(("bcwi",), "Interpolation", tmp_path).axes
     drawn = {line.get_xydata().tolist()[0][0]: line.get_alpha() for line in beside.lines[1:]}
-    assert drawn == {0.75: 0.35, 1.0: 1.0}, "BCWI pale, EWC as dark as its own"
+    assert drawn == {0.75: 0.35, 1.0: 1.0, 0.25: 1.0}, "BCWI pale, EWC as dark as its own"
     summaries = {one.family.method: one.levels[0] for one in method_summaries(tmp_path)}
     assert summaries["BCWI"].upgrades == 1 and summaries["BCWI"].median == 0.5
 

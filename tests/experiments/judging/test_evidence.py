@@ -342,3 +342,20 @@ def test_an_old_model_that_answered_known_classes_alone_is_joined():
     new = Predictions(["b", "a"], [1, 0], [1, 1])
     old, new = room._joined(kept, old, new)
     assert list(old.id) == list(new.id) == ["a"] and not new.correct[0]
+
+
+@pytest.mark.parametrize(
+    "tables, place",
+    [
+        ((("decisions", "main"), ("distillation", "4")), "cifar10 table 4"),
+        ((("distillation", "2a"), ("decisions", "main")), "cifar10 table 2a"),
+        ((("distillation", "2b"),), "cifar10 from a common start"),
+        ((("decisions", "main"), ("bcwi", "main")), "cifar10"),
+    ],
+)
+def test_an_upgrade_of_focal_distillation_is_called_by_its_table(tables, place):
+    kept = [
+        SimpleNamespace(notebook=notebook, kind=kind, name=f"{notebook}-cifar10-mini-{kind}")
+        for notebook, kind in tables
+    ]
+    assert room._place(kept) == place
