@@ -149,6 +149,16 @@ def test_the_index_says_how_many_runs_came_from_uncommitted_code(tmp_path):
     assert told in result_pages(ROOT / "results")["README.md"] and "each of the dirty" in told
 
 
+def test_the_index_says_whose_fingerprint_was_another_before(tmp_path):
+    folder = ROOT / "results" / "gated-fusion-pydoc"
+    copytree(folder, tmp_path / folder.name)
+    file = tmp_path / folder.name / "records.jsonl"
+    assert "code_before" not in origins(tmp_path)
+    first, *rest = file.read_text().splitlines()
+    file.write_text("\n".join([first.replace('"code":', '"code_before": "a", "code":'), *rest]))
+    assert " 1 runs were computed where some packages" in origins(tmp_path)
+
+
 def test_every_kept_run_was_computed_by_committed_code():
     """A home may hold a run that an unclean tree made; kept, it could not be traced."""
     unknown = [name for name, known in unclean_runs(ROOT / "results").items() if not known]
