@@ -86,7 +86,7 @@ def stale_pictures():
 
 def quote():
     """Bring quoted numbers into step with the tables; gives the names of the files that changed."""
-    from compatkit.experiments.judging.verification import write_quotations
+    from compatkit.experiments.judging.quotations import write_quotations
     from compatkit.experiments.reporting.result_tables import kept_tables
 
     tables = kept_tables(RESULTS)

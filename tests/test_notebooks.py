@@ -459,13 +459,13 @@ TYPED = {  # figures that follow from no kept table, by notebook
 @pytest.mark.parametrize("name", METHODS)
 def test_closing_words_take_their_figures_from_kept_tables(name):
     """After the parameters a percentage or a number of points is quoted by its table's name, see
-    experiments/judging/verification, or it is no result.
+    experiments/judging/quotations, or it is no result.
     """
     cells = json.loads((NBS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
     tagged = [n for n, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", [])]
     words = [source_of(one) for one in cells[tagged[0] :] if one["cell_type"] == "markdown"]
     text = "\n".join(words)
-    for quoted in (r"<!-- kept:.*?<!-- end -->", r"`[^`]*`", r"\$[^$]*\$"):
+    for quoted in (r"<!-- kept(:| rows:).*?<!-- end -->", r"`[^`]*`", r"\$[^$]*\$"):
         text = re.sub(quoted, "", text, flags=re.S)
     assert set(FIGURE.findall(text)) <= LEVELS | TYPED.get(name, set())
 

@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['EXACT', 'ROUNDING', 'EXPECTED', 'row_again', 'notes_again', 'expected_rows', 'Verdict', 'Finding', 'compare_rows',
            'verify_table', 'choices_verdict', 'renew_tables', 'verify_study', 'verify_pages', 'verify_readme',
-           'verify_outputs', 'quotations', 'quoted_anew', 'write_quotations', 'verify_quotations', 'verify_saved',
-           'verify_evidence', 'verify', 'verify_written']
+           'verify_outputs', 'verify_quotations', 'verify_saved', 'verify_evidence', 'verify', 'verify_written']
 
 # %% ../../../nbs/experiments/judging/verification.ipynb #238855d4
 import html
@@ -49,6 +48,7 @@ from compatkit.experiments.judging.kept_answers import (
     curves_of,
     strengths_of,
 )
+from .quotations import quotations
 from .result_pages import out_of_step, stale_pictures
 from .searches import choices_again, marked_again
 from compatkit.experiments.models.upgrades import (
@@ -681,60 +681,6 @@ def verify_outputs(
     return list(found.values())
 
 # %% ../../../nbs/experiments/judging/verification.ipynb #40a99e6b
-# an example in code quotes nothing; of a quotation the marks stay and the number is written
-_QUOTE = re.compile(
-    r"`[^`\n]*`"
-    r"|(<!-- kept: ([^|]+) \| ([^|]+) \| (\w+) \| (\.\d) -->)(.*?)(?=<!-- end -->)",
-    re.S,
-)
-
-
-def _kept_number(name: str, method: str, what: str, digits: str, tables: dict) -> str | None:
-    """A kept measure in percent with so many digits; None where no table has it."""
-    rows = {row.method: row for row in tables[name].rows} if name in tables else {}
-    value = getattr(rows.get(method), what, None)
-    return f"{100 * value[0]:{digits}f}" if value else None
-
-
-def quotations(
-    text: str,  # of a notebook's cell or a page
-    tables: dict,  # name → ResultTable that is kept
-) -> list[tuple[str, str, str]]:
-    """(what is quoted, as it stands, as the tables say it), in the order of the text."""
-    return [
-        (", ".join(wanted[:3]), shown, _kept_number(*wanted, tables) or "nothing")
-        for mark, *wanted, shown in _QUOTE.findall(text)
-        if mark
-    ]
-
-
-def quoted_anew(text: str, tables: dict) -> str:
-    """The text with every quotation as the tables say it; what they do not have stays."""
-
-    def anew(match: re.Match) -> str:
-        mark, *wanted, shown = match.groups()
-        return mark + (_kept_number(*wanted, tables) or shown) if mark else match[0]
-
-    return _QUOTE.sub(anew, text)
-
-
-def write_quotations(file: Path, tables: dict) -> bool:
-    """Bring a notebook's or a page's quotations into step with the tables; whether any was not."""
-    text = file.read_text(encoding="utf-8")
-    if file.suffix == ".ipynb":
-        notebook = json.loads(text)
-        for cell in notebook["cells"]:
-            if cell["cell_type"] == "markdown":
-                source = quoted_anew("".join(cell["source"]), tables)
-                cell["source"] = source.splitlines(keepends=True)
-        anew = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
-    else:
-        anew = quoted_anew(text, tables)
-    if anew != text:
-        file.write_text(anew, encoding="utf-8")
-    return anew != text
-
-
 def verify_quotations(file: Path, tables: dict) -> list[Verdict]:
     """A verdict on what a notebook's or a page's sentences quote; none where they quote nothing."""
     text = file.read_text(encoding="utf-8")

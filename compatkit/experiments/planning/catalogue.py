@@ -143,18 +143,12 @@ CATALOGUE = (
     *_of(
         "Positive-Congruent Training",
         "distillation",
-        {"one_model": "its open question: the ensemble's NFR at the cost of one model"},
-        ("fashion_mnist",),
-        ("imagenet",),
-    ),
-    *_of(
-        "Positive-Congruent Training",
-        "distillation",
         {
             "3": "table 3: the grid of α and β",
             "4": "table 4: a larger architecture",
             "5a": "table 5a: half of the samples, then all",
             "figure5": "figure 5: error and relative NFR by epoch",
+            "one_model": "its open question: the ensemble's NFR at the cost of one model",
         },
         ("fashion_mnist", "cifar10"),
         ("imagenet",),
