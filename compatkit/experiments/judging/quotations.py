@@ -9,6 +9,7 @@ __all__ = ['quotations', 'quoted_anew', 'write_quotations']
 import json
 import re
 from collections.abc import Mapping
+from math import isnan
 from pathlib import Path
 
 # %% ../../../nbs/experiments/judging/quotations.ipynb #quo00005
@@ -27,8 +28,14 @@ def _kept_number(
     name: str, method: str, what: str, digits: str, tables: Mapping[str, ResultTable]
 ) -> str | None:
     """A kept measure in percent with so many digits; None where no table has it."""
-    value = getattr(_row(name, method, tables), what, None)
-    return f"{100 * value[0]:{digits}f}" if value else None
+    value = _percent(_row(name, method, tables), what)
+    return None if value is None else f"{value:{digits}f}"
+
+
+def _percent(row: Row | None, what: str) -> float | None:
+    """A measure of a row in percent, the mean over seeds; None where it has none."""
+    value = (getattr(row, what, None) or (None,))[0]
+    return None if value is None or isnan(value) else 100 * value
 
 
 def _row(name: str, method: str, tables: Mapping[str, ResultTable]) -> Row | None:
@@ -66,12 +73,12 @@ def _named(text: str) -> tuple[str, str]:
 
 def _cell(row: Row | None) -> str:
     """NFR and accuracy; of the old model, which flips nothing, the accuracy."""
-    if row is None:
+    accuracy, nfr = (_percent(row, what) for what in ("accuracy", "nfr"))
+    if accuracy is None or nfr is None:
         return "–"
-    accuracy = f"({100 * row.accuracy[0]:.1f})"
     if row.method == "old model":
-        return accuracy
-    return f"{100 * row.nfr[0]:.2f} {accuracy}" + " †" * (not row.qualified)
+        return f"({accuracy:.1f})"
+    return f"{nfr:.2f} ({accuracy:.1f})" + " †" * (not row.qualified)
 
 # %% ../../../nbs/experiments/judging/quotations.ipynb #quo00011
 def quotations(

@@ -82,6 +82,15 @@ def test_what_no_table_has_is_said_and_stays(asked):
     assert [said for _, _, said in quotations(text, TABLES)] == ["nothing"]
 
 
+def test_what_was_not_measured_is_a_dash():
+    rows = (ROWS[1], Row("cost", seeds=5, accuracy=(None, None), nfr=(None, None)), Row("later"))
+    tables = {"first": ResultTable("one", rows)}
+    text = "<!-- kept rows:\nfirst\n| new model; cost; later\n-->\n<!-- end -->\n"
+    assert "| first | 5.12 (80.0) | – | – |" in quoted_anew(text, tables)
+    number = "<!-- kept: first | later | nfr | .1 -->7.0<!-- end -->"
+    assert quotations(number, tables)[0][2] == "nothing"
+
+
 def test_an_example_in_a_sentence_is_no_table():
     text = "Write `<!-- kept rows:` and what follows.\n<!-- end -->\n"
     assert quotations(text, TABLES) == [] and quoted_anew(text, TABLES) == text
