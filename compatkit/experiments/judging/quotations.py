@@ -67,7 +67,7 @@ def _kept_rows(wanted: str, tables: Mapping[str, ResultTable]) -> str | None:
 
 def _named(text: str) -> tuple[str, str]:
     """(name, what is shown in its place), which is the name itself where nothing else is said."""
-    name, _, shown = (part.strip() for part in text.partition(" = "))
+    name, _, shown = (part.strip() for part in text.partition(" as "))
     return name, shown or name
 
 

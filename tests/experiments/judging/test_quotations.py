@@ -15,9 +15,9 @@ ROWS = (
 )
 TABLES = {"first": ResultTable("one", ROWS), "second": ResultTable("two", ROWS[:2])}
 ASKED = """<!-- kept rows:
-first = larger, CIFAR-10
+first as larger, CIFAR-10
 second
-| old model = old; new model = untreated; FD-LM; focal, the talk's = focal
+| old model as old; new model as untreated; FD-LM; focal, the talk's as focal
 -->
 """
 MADE = """
@@ -60,7 +60,7 @@ def test_rows_of_several_tables_become_one(before):
     assert written == f"Before.\n\n{ASKED}{MADE}<!-- end -->\nAfter, <!-- end --> as it was.\n"
     assert quoted_anew(written, TABLES) == written
     ((what, shown, said),) = quotations(written, TABLES)
-    assert shown == said and what.startswith("rows of first = larger")
+    assert shown == said and what.startswith("rows of first as larger")
 
 
 def test_without_an_unqualified_row_there_is_no_dagger():
@@ -73,7 +73,9 @@ def test_without_an_unqualified_row_there_is_no_dagger():
     [
         ASKED.replace("second", "lost"),  # a table that is not kept
         ASKED.replace("FD-LM", "FD-XX"),  # a row that no table has
-        ASKED.replace("| old model = old; new model = untreated; ", "| ").replace("first =", "x ="),
+        ASKED.replace("| old model as old; new model as untreated; ", "| ").replace(
+            "first as", "x as"
+        ),
     ],
 )
 def test_what_no_table_has_is_said_and_stays(asked):
@@ -83,9 +85,9 @@ def test_what_no_table_has_is_said_and_stays(asked):
 
 
 def test_what_was_not_measured_is_a_dash():
-    rows = (ROWS[1], Row("cost", seeds=5, accuracy=(None, None), nfr=(None, None)), Row("later"))
+    rows = (ROWS[1], Row("c = 0.1", seeds=5, accuracy=(None, None), nfr=(None, None)), Row("later"))
     tables = {"first": ResultTable("one", rows)}
-    text = "<!-- kept rows:\nfirst\n| new model; cost; later\n-->\n<!-- end -->\n"
+    text = "<!-- kept rows:\nfirst\n| new model; c = 0.1; later\n-->\n<!-- end -->\n"
     assert "| first | 5.12 (80.0) | – | – |" in quoted_anew(text, tables)
     number = "<!-- kept: first | later | nfr | .1 -->7.0<!-- end -->"
     assert quotations(number, tables)[0][2] == "nothing"
