@@ -83,7 +83,7 @@ _FD, _NEW, _MIXTURES = (
     ("old-new probabilities", "old-new logits"),
 )
 _MASKS = ("o right", "KL to o everywhere", "CE + ")
-_2 = ("distillation:main", "distillation:2a", "distillation:2b")
+_2 = tuple(f"distillation:{table}" for table in ("main", "2a", "all_images", "2b"))
 _12 = ("gated_fusion:main", "gated_fusion:1", "gated_fusion:2", "decisions:main")
 _ADAPTER = ("muscle:main", "muscle:3", "muscle:4", "muscle:5")
 _UPDATE = ("bcwi:main", "bcwi:curve", "bcwi:classes")
@@ -1112,6 +1112,7 @@ _PLACES = {
     "width": "another width",
     "architecture": "another architecture",
     "2b": "from a common start",
+    "all_images": "with all images",
 }
 
 

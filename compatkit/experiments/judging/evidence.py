@@ -330,7 +330,8 @@ def table_evidence(kept: KeptTable) -> dict:
     return digests | {"differences": found}
 
 # %% ../../../nbs/experiments/judging/evidence.ipynb #438b20ef
-_BEARING = ("main", "1", "2", "2a", "2b", "3", "4", "5", "5a", "5b", "mrpc", "ensemble", "fisher")
+_BEARING = ("main", "1", "2", "2a", "all_images", "2b", "3", "4", "5", "5a", "5b", "mrpc")
+_BEARING += ("ensemble", "fisher")
 _BEARING += ("curve", "dial", "classes", "baselines")
 
 
@@ -460,7 +461,7 @@ def _place(tables: Sequence[KeptTable]) -> str:
     table that tells one upgrade of a task from another.
     """
     named = next((one for one in tables if one.notebook == "distillation"), tables[0])
-    told = named.notebook != "distillation" or named.kind in ("main", "mrpc", "2b")
+    told = named.notebook != "distillation" or named.kind in ("main", "mrpc", "2b", "all_images")
     return place_of(named.name) + ("" if told else f" table {named.kind}")
 
 

@@ -103,6 +103,12 @@ def _asks_questions(notebook: str, task: str) -> bool:
     return notebook in _OF_LANGUAGE or (notebook == "decisions" and task in questions)
 
 
+def _trained_on(task: "Task", table: str, scale: str) -> "Task":
+    """The task with the part of its training split that a table's new models saw."""
+    whole = scale == "mini" and (table == "all_images" or takes_all_images(task))
+    return task if whole else at_scale(task, scale)
+
+
 def truth_of(
     notebook: str,  # of the kept table
     task: str,
@@ -124,7 +130,7 @@ def truth_of(
     make = (
         {"5a": more_samples, "5b": more_classes}.get(table) if notebook == "distillation" else None
     )
-    update = make(at_scale(data, scale)) if make else None
+    update = make(_trained_on(data, table, scale)) if make else None
     return Truth(_of_examples(data), update)
 
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #6838508f
@@ -743,8 +749,7 @@ def _task_of(kept: KeptTable) -> "Task":
     if kept.truth.update is not None:
         return kept.truth.update.new
     task = load_task(kept.task, kept.shelf.data_dir)
-    whole = kept.scale == "mini" and takes_all_images(task)
-    return task if whole else at_scale(task, kept.scale)
+    return _trained_on(task, kept.kind, kept.scale)
 
 
 def kept_upgrade(

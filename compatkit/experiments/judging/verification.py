@@ -307,7 +307,7 @@ EXPECTED = {  # notebook:table, with the scale where it matters → the rows tha
     "gated_fusion:folds": ("old model", "new model", "gated fusion", "gated fusion, out of fold"),
     "distillation:main": _FULL,
     **dict.fromkeys(
-        (f"distillation:{table}" for table in ("2a", "2b", "4", "5a", "5b")),
+        (f"distillation:{table}" for table in ("2a", "all_images", "2b", "4", "5a", "5b")),
         (*_PCT, "ensemble of N"),
     ),
     "distillation:figure5": ("old model", "new model", "FD-LM"),

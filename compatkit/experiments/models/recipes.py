@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'PAPER_UPGRADE', 'PAPER_NAME', 'MINI', 'MINI_TRAIN', 'SEEDS', 'PAPER_SEEDS', 'HUB_RESNETS', 'MANY_IMAGES',
-           'MANY_IMAGES_LARGER', 'STARTS', 'ROBERTA', 'UPDATE', 'UPDATE_HALF', 'UPDATE_OPTIMIZER', 'Recipe',
-           'own_seeds', 'at_scale', 'small', 'pretrained', 'upgrade_models', 'paper_recipe', 'upgrade_recipes',
-           'start_of', 'architectures', 'update_recipes', 'half_recipe', 'check_may_be_kept', 'Experiment',
-           'weights_at_hand', 'begin', 'takes_all_images', 'begin_with_images', 'two_sizes']
+           'ALL_IMAGES', 'MANY_IMAGES_LARGER', 'STARTS', 'ROBERTA', 'UPDATE', 'UPDATE_HALF', 'UPDATE_OPTIMIZER',
+           'Recipe', 'own_seeds', 'at_scale', 'small', 'pretrained', 'upgrade_models', 'paper_recipe',
+           'upgrade_recipes', 'start_of', 'architectures', 'update_recipes', 'half_recipe', 'check_may_be_kept',
+           'Experiment', 'weights_at_hand', 'begin', 'takes_all_images', 'begin_with_images', 'two_sizes']
 
 # %% ../../../nbs/experiments/models/recipes.ipynb #482645f6
 import os
@@ -406,10 +406,14 @@ _LEARNING = {  # model, scale or task → what differs from the recipe's default
 }
 _LARGER = {"resnet": dict(stem=16, widths=(32, 64, 128), depths=(1, 1, 1)), "small": dict(layers=2)}
 HUB_RESNETS = {"ResNet-18": "microsoft/resnet-18", "ResNet-50": "microsoft/resnet-50"}
-# image task → what its recipe changes at mini, where all training images are taken: few passes over
+# image task → what its recipe changes at mini where all training images are taken: few passes over
 # many images leave a small network right on them hardly more often than on test, as PCT's are, so
 # that the filter of focal distillation has something to choose; set on untreated models alone
-MANY_IMAGES = {"cifar10": {"epochs": 15, "learning_rate": 1e-2}}
+MANY_IMAGES = {
+    "cifar10": {"epochs": 15, "learning_rate": 1e-2},
+    "fashion_mnist": {"epochs": 15, "learning_rate": 1e-2},
+}
+ALL_IMAGES = ("cifar10",)  # image tasks of which every table takes all training images at mini
 # the same for the larger network, on a GPU; set on untreated models' selection split alone, one
 # model a try:
 # 80.9 % as here, 80.6 half as deep at 1e-2, 78.8 to 79.3 of half the width
@@ -569,6 +573,7 @@ class Experiment:
     scale: str  # smoke, mini or paper
     reason: str  # why this scale
     max_steps: int = -1  # trainings stop after so many steps; -1: never
+    whole: bool = False  # mini takes all of the training split
 
     @property
     def embedded(self) -> bool:
@@ -643,23 +648,24 @@ def begin(
         lambda: _papers_weights(papers),
         True,
     )
-    part = task if whole and scale == "mini" else at_scale(task, scale)
-    experiment = Experiment(part, scale, reason, chosen.max_steps)
+    whole = whole and scale == "mini"
+    part = task if whole else at_scale(task, scale)
+    experiment = Experiment(part, scale, reason, chosen.max_steps, whole)
     if chosen.keep_results:
         experiment.may_be_kept()
     return experiment
 
 
 def takes_all_images(task: Task) -> bool:
-    """Whether PCT's tables take all of its training images at mini, too."""
-    return bool(_of(MANY_IMAGES, task, {}))
+    """Whether every table of PCT takes all of its training images at mini, too."""
+    return task.name in ALL_IMAGES and task.source != "file"
 
 
 def begin_with_images(
     chosen: SimpleNamespace,  # checked parameters
     papers: Mapping[str, Sequence[str]],  # image task → models of its paper scale
     of_texts: Sequence[str] = upgrade_models("a"),  # models of the paper scale of texts
-    whole: bool = False,  # all images of the training split at mini too; MANY_IMAGES' always
+    whole: bool = False,  # all images of the training split at mini too; ALL_IMAGES' always
 ) -> Experiment:
     """`begin` for a notebook of texts and images; image tasks that are not named have no paper
     scale. Errors of load_task and begin.
@@ -686,7 +692,7 @@ def two_sizes(
     if not (task.image_field or experiment.embedded or scale == "smoke" or from_scratch):
         return upgrade_recipes(task, scale, "a", encoder, steps)
     base, large = architectures(task, scale, pretrained, steps)
-    if scale != "mini":
+    if not experiment.whole:
         return base, large
     own = _of(MANY_IMAGES, task, {})
     return replace(base, **own), replace(large, **own | _of(MANY_IMAGES_LARGER, task, {}))

@@ -181,6 +181,14 @@ CATALOGUE = (
     *_of(
         "Positive-Congruent Training",
         "distillation",
+        {"all_images": "ours: table 2a with all training images"},
+        ("fashion_mnist",),
+        (),
+        (),
+    ),
+    *_of(
+        "Positive-Congruent Training",
+        "distillation",
         {"augmentation": "ours: old logits of the plain or of the augmented image"},
         ("fashion_mnist",),
         ("imagenet",),

@@ -22,9 +22,11 @@ from ..models.epochs import epoch_once, over_epochs
 from ..models.given_answers import answers_of
 from compatkit.experiments.models.recipes import (
     HUB_RESNETS,
+    MINI_TRAIN,
     Recipe,
     begin_with_images,
     start_of,
+    takes_all_images,
     two_sizes,
 )
 from ..models.trainings import build
@@ -47,7 +49,7 @@ from ...training.loop import Treatment, WithOldModel, load_weights
 from ...training.tasks import Task, load_task
 
 # %% ../../../nbs/experiments/studies/distillation_studies.ipynb #6f0672d6
-WITH_ENSEMBLES = ("main", "2a", "2b", "4", "5a", "5b", "one_model")  # on both sides
+WITH_ENSEMBLES = ("main", "2a", "all_images", "2b", "4", "5a", "5b", "one_model")  # on both sides
 
 
 def hub_models(
@@ -64,7 +66,7 @@ def hub_models(
 def begin_distillation(
     chosen: SimpleNamespace,  # checked parameters
 ) -> Study:
-    """The study that the parameters ask for; ValueError for a table of the other kind of task or
+    """The study that the parameters ask for; ValueError for a table of another kind of task or
     one that trains the old models whose answers are given, and errors of begin_with_images.
     """
     if chosen.answers and chosen.table != "4":
@@ -75,13 +77,20 @@ def begin_distillation(
     first = tuple(dict.fromkeys(hub_models(chosen.table)))  # imagenet's begin with random weights
     papers = {"imagenet": (), "inaturalist": first}
     # an old model that others trained on all images can only be surpassed with all of them
-    experiment = begin_with_images(chosen, papers, whole=bool(chosen.answers))
+    whole = bool(chosen.answers) or chosen.table == "all_images"
+    experiment = begin_with_images(chosen, papers, whole=whole)
     images = bool(experiment.task.image_field)
     if chosen.table == ("mrpc" if images else "augmentation"):
         kind = "images" if images else "texts"
         raise ValueError(
             f"table {chosen.table!r} is not for {kind}; with the task {chosen.task!r} every other "
             "table is valid"
+        )
+    parted = images and chosen.task in MINI_TRAIN and not takes_all_images(experiment.task)
+    if chosen.table == "all_images" and not parted:
+        raise ValueError(
+            "table 'all_images' is for tasks of images of which the other tables take a part at "
+            f"mini; of the task {chosen.task!r} they take all, so ask for `-p table 2a`"
         )
     return Study("distillation", chosen, experiment, seeds_in_test=1)
 

@@ -350,6 +350,7 @@ def test_an_old_model_that_answered_known_classes_alone_is_joined():
         ((("decisions", "main"), ("distillation", "4")), "cifar10 table 4"),
         ((("distillation", "2a"), ("decisions", "main")), "cifar10 table 2a"),
         ((("distillation", "2b"),), "cifar10 from a common start"),
+        ((("distillation", "all_images"),), "cifar10 with all images"),
         ((("decisions", "main"), ("bcwi", "main")), "cifar10"),
     ],
 )

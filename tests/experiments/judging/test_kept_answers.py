@@ -223,6 +223,25 @@ def test_the_choices_of_language_models_are_classes(shelf, letter, trained):
         kept_answers._bases_of(SimpleNamespace(name="it", table=bare))
 
 
+@pytest.mark.parametrize(
+    ("task", "kind", "scale", "parted"),
+    [
+        ("fashion_mnist", "2a", "mini", True),
+        ("fashion_mnist", "all_images", "mini", False),
+        ("cifar10", "2a", "mini", False),
+        ("fashion_mnist", "all_images", "smoke", True),
+    ],
+)
+def test_a_table_is_about_the_images_that_its_models_saw(task, kind, scale, parted, monkeypatch):
+    whole = replace(load_task("digits"), name=task)
+    monkeypatch.setattr("compatkit.training.tasks.load_task", lambda *_: whole)
+    monkeypatch.setitem(kept_answers.at_scale.__globals__["MINI_TRAIN"], "fashion_mnist", 300)
+    shelf = SimpleNamespace(data_dir=None)
+    truth = SimpleNamespace(update=None)
+    kept = SimpleNamespace(by="", truth=truth, task=task, shelf=shelf, scale=scale, kind=kind)
+    assert (len(kept_answers._task_of(kept).train) < len(whole.train)) == parted
+
+
 def test_a_table_without_an_upgrade_is_refused(shelf):
     with pytest.raises(ValueError, match="about other answers than a classifier's.* or choices"):
         kept_answers.upgrade_of(shelf.table("muscle-arithmetic-mini-a-4"))

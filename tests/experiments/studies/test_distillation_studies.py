@@ -47,6 +47,15 @@ def test_a_table_of_the_other_kind_of_task_is_refused(task, table, kind):
         begin_distillation(parameters(task=task, table=table))
 
 
+@pytest.mark.parametrize("task", ["digits", "pydoc", "cifar10", "sst2"])
+def test_all_images_is_no_table_where_the_others_take_all(task, monkeypatch):
+    made = {"sst2": tiny.task, "cifar10": tiny.image_task}
+    if task in made:
+        monkeypatch.setattr(recipes, "load_task", lambda *_: replace(made[task](), name=task))
+    with pytest.raises(ValueError, match=f"of the task '{task}' they take all, so ask for `-p"):
+        begin_distillation(parameters(task=task, table="all_images"))
+
+
 @pytest.fixture
 def updates(monkeypatch):
     """table → the update, of digits."""
@@ -113,24 +122,25 @@ def test_texts_fine_tune_but_for_table_2a(monkeypatch):
     assert asked == [("mine", False, ()), ("mine", True, ()), ("mine", False, ())]
 
 
-def test_cifar_takes_all_images_and_few_passes(monkeypatch):
+def test_all_images_come_with_few_passes(monkeypatch):
     def load(name, folder):
         return replace(tiny.image_task(), name=name)
 
     monkeypatch.setattr(recipes, "load_task", load)
     monkeypatch.setattr(recipes, "MINI_TRAIN", dict.fromkeys(("cifar10", "fashion_mnist"), 8))
-    for task, all_images in (("cifar10", True), ("fashion_mnist", False)):
-        for table in ("2a", "4"):
+    for task, tables in (("cifar10", ("2a", "4")), ("fashion_mnist", ("2a", "4", "all_images"))):
+        for table in tables:
             study = begin_distillation(parameters(task=task, table=table, scale="mini"))
             update = update_of(study)
+            all_images = task == "cifar10" or table == "all_images"
             assert (len(study.task.train) > 8) == all_images
             sides = update.old_recipe, update.new_recipe
-            larger = all_images and table == "4"
+            larger = task == "cifar10" and table == "4"
             assert [side.epochs for side in sides] == (
                 [15, 20] if larger else [15 if all_images else 60] * 2
             )
             assert [side.device for side in sides] == ["cuda" if larger else ""] * 2
-            assert (sides[0] == sides[1]) == (table == "2a")
+            assert (sides[0] == sides[1]) == (table != "4")
 
 
 @pytest.mark.parametrize(
