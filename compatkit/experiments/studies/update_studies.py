@@ -127,8 +127,8 @@ class UpdateStudy:
 
     def plan(
         self,
-        further: int = 0,  # new models beside one a seed: those of soups
-        treated: int = 0,  # new models under treatments
+        further: int = 0,  # new models of a seed beside its first: those of soups
+        treated: int = 0,  # new models of a seed under treatments
     ) -> None:
         """Say what will be trained and about how long that takes."""
         seeds, update, kept = self.study.seeds, self.update, int(self.keeps_treated)
@@ -136,19 +136,31 @@ class UpdateStudy:
             update.name,
             Planned("old", seeds, self.old_recipe, task=update.old, kept=1),
             Planned("target", seeds, self.old_recipe, task=update.new, kept=1),
-            Planned("new", seeds + further, self.new_recipe, task=update.new, kept=1),
+            Planned("new", seeds * (1 + further), self.new_recipe, task=update.new, kept=1),
             # the most that a treatment holds beside the model: EWC's Fisher and old weights
-            Planned("treated", treated, self.new_recipe, task=update.new, kept=kept, copies=2),
+            Planned(
+                "treated", seeds * treated, self.new_recipe, task=update.new, kept=kept, copies=2
+            ),
         )
 
-    def train(self) -> None:
-        """The three models of every seed, trained or found."""
+    def train(
+        self,
+        further: int = 0,  # new models of a seed beside its first: those of soups
+    ) -> None:
+        """The three models of every seed, and the further new ones, trained or found.
+
+        All are asked for before any is read, so that workers which share a table train them
+        side by side.
+        """
         first = {"stage": "old", "splits": ("new_train", *SPLITS)}
         for seed in range(self.study.seeds):
             self.olds.append(self.kept(self.old_recipe, seed, **first))
         for seed in range(self.study.seeds):
             self.targets.append(self.kept(self.old_recipe, 2000 + seed, splits=SPLITS))
         self.news += [self.new(seed) for seed in range(self.study.seeds)]
+        for member in range(1, further + 1):
+            for seed in range(self.study.seeds):
+                self.new(seed, member)
 
     def kept(
         self,

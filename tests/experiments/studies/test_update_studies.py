@@ -147,10 +147,22 @@ def test_treated_models_keep_their_weights_but_at_paper_scale(models, monkeypatc
         models.new(0, treatment=Treatment())
         assert asked == [True, True, treated], scale
         asked.clear()
-        models.plan(4, treated=9)
+        models.plan(2, treated=9)
         assert (planned["new"].number, planned["new"].kept) == (6, 1)
-        assert (planned["treated"].number, planned["treated"].kept) == (9, treated)
+        assert (planned["treated"].number, planned["treated"].kept) == (18, treated)
         assert planned["treated"].training(tiny.task()).step.copies == 2
+
+
+def test_the_further_models_of_soups_are_trained_before_any_is_read(models, monkeypatch):
+    """Else a second worker of the table would wait for each model that the first one trains."""
+    monkeypatch.setattr(models, "olds", [])
+    monkeypatch.setattr(models, "targets", [])
+    monkeypatch.setattr(models, "news", [])
+    asked = []
+    monkeypatch.setattr(models, "kept", lambda recipe, number, *_, **__: asked.append(number))
+    models.train(further=2)
+    assert asked == [0, 1, 2000, 2001, 1000, 1001, 1100, 1101, 1200, 1201]
+    assert len(models.news) == 2
 
 
 def test_a_choice_is_noted_and_its_row_stands_in_the_table(models):
