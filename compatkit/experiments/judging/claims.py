@@ -1093,7 +1093,8 @@ def _unfit(claim: Claim, name: str, kept: Mapping, differences: Mapping) -> str:
     control = trial in kept and judge(CONTROL, kept[trial], differences[trial], trial)
     if not control:
         return "its control (table 6) has not run"
-    return "" if control.word == "holds" else f"its control is not shown to work: {control.words}"
+    # with which numbers stands in the row of the control, the first one
+    return "" if control.word == "holds" else "its control (first claim) is not shown to work"
 
 
 def unfit_trials(

@@ -245,15 +245,15 @@ class UpdateStudy:
 
         def curves(split: str, points: Sequence[float] | None = None) -> list[Curve]:
             """One Curve a seed, by a sweep that is kept."""
-            points, found = tuple(alphas if points is None else points), []
-            for seed, old in enumerate(self.olds):
-                run = sweep_once(self.update, recipes, old, ends(seed), split, points, **options)
-                names = [f"{split}-{point:g}" for point in points]
-                dial.runs.append(self.study.add(run, splits=names))
-                found.append(
-                    self.curve(points, [run.predictions(name) for name in names], seed, split)
-                )
-            return found
+            points = tuple(alphas if points is None else points)
+            runs = [  # asked for before any is read, for the sake of workers that share a table
+                sweep_once(self.update, recipes, old, ends(seed), split, points, **options)
+                for seed, old in enumerate(self.olds)
+            ]
+            names = [f"{split}-{point:g}" for point in points]
+            dial.runs += [self.study.add(run, splits=names) for run in runs]
+            answers = [[run.predictions(name) for name in names] for run in runs]
+            return [self.curve(points, each, seed, split) for seed, each in enumerate(answers)]
 
         dial.curves = curves
         return dial
