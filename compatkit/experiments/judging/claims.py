@@ -586,6 +586,13 @@ _OF_BCWI = (
         ("FisherBCWI",),
         ("BCWI",),
     ),
+    Claim(
+        _BCWI,
+        "Averaging the weights of several new models flips less than one of them (abstract)",
+        ("bcwi:soup",),
+        ("SoupBCWI of 16",),
+        ("BCWI",),
+    ),
 )
 _BCT, _BCR = "Backward-Compatible Training", "Backward-Congruent Re-ranking"
 _SEARCHES = tuple(f"embeddings:{table}" for table in ("main", "classes", "width", "architecture"))
