@@ -10,6 +10,7 @@ __all__ = ['PAPERS', 'CSV_COLUMNS', 'Paper', 'Name', 'parts_of', 'title_of', 'un
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #c53908e1
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import isnan
 from pathlib import Path
@@ -324,10 +325,17 @@ from a committed tree alone: `keep_results` refuses another.
 
 _KNOWN = """For {known} of the dirty ones a run from a committed tree carries the same fingerprint,
 so committed code computed them."""
-_RENAMED = """ {renamed:,} runs were computed where some packages
+_OTHER_CODE = """ {number:,} runs were computed where some packages
 lay in a folder of their own, and their fingerprint counted these as the project's code. Their
 records hold the fingerprint of the same code where the packages are installed, and the one that
 they came with as `code_before`."""
+_OTHER_NAME = """ {number:,} runs were computed under another name, which their records hold as
+`named_before`: their recipe did not tell its device then, or the repetition had another number.
+Nothing else of them changed."""
+_BEFORE = {
+    "code_before": _OTHER_CODE,
+    "named_before": _OTHER_NAME,
+}  # a record's field → what it says
 _UNKNOWN = """ For the other {unknown:,} nobody can tell what the changes were: they are to be made
 again."""
 
@@ -336,19 +344,21 @@ def origins(
     results: str | Path,  # the folder results/
 ) -> str:
     """What the records say of the code that made the runs, as Markdown; "" without records."""
-    counted, unclean, renamed = {}, unclean_runs(results), 0
+    counted, unclean, before = {}, unclean_runs(results), Counter()
     for folder in sorted(path.parent for path in Path(results).glob("*/records.jsonl")):
         runs = read_records(folder)
         dirty = [unclean[run] for run in runs if run in unclean]
         counted[folder.name] = len(runs), len(dirty), len(dirty) - sum(dirty)
-        renamed += sum("code_before" in record for record in runs.values())
+        before.update(field for record in runs.values() for field in _BEFORE if field in record)
     if not counted:
         return ""
     lines = [f"| {name} | " + " | ".join(map(str, each)) + " |" for name, each in counted.items()]
     runs, dirty, unknown = map(sum, zip(*counted.values()))
     told = _KNOWN.format(known=f"{dirty - unknown:,}" if unknown else "each")
     told += _UNKNOWN.format(unknown=unknown) if unknown else ""
-    told += _RENAMED.format(renamed=renamed) if renamed else ""
+    told += "".join(
+        _BEFORE[field].format(number=before[field]) for field in _BEFORE if before[field]
+    )
     return _ORIGIN.format(runs=runs, dirty=dirty, told=told, lines="\n".join(lines))
 
 

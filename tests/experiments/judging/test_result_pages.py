@@ -149,14 +149,21 @@ def test_the_index_says_how_many_runs_came_from_uncommitted_code(tmp_path):
     assert told in result_pages(ROOT / "results")["README.md"] and "each of the dirty" in told
 
 
-def test_the_index_says_whose_fingerprint_was_another_before(tmp_path):
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("code_before", " 1 runs were computed where some packages"),
+        ("named_before", " 1 runs were computed under another name"),
+    ],
+)
+def test_the_index_says_whose_fingerprint_or_name_was_another_before(tmp_path, field, said):
     folder = ROOT / "results" / "gated-fusion-pydoc"
     copytree(folder, tmp_path / folder.name)
     file = tmp_path / folder.name / "records.jsonl"
-    assert "code_before" not in origins(tmp_path)
+    assert field not in origins(tmp_path)
     first, *rest = file.read_text().splitlines()
-    file.write_text("\n".join([first.replace('"code":', '"code_before": "a", "code":'), *rest]))
-    assert " 1 runs were computed where some packages" in origins(tmp_path)
+    file.write_text("\n".join([first.replace('"code":', f'"{field}": "a", "code":'), *rest]))
+    assert said in origins(tmp_path) and origins(tmp_path).count("_before") == 1
 
 
 def test_every_kept_run_was_computed_by_committed_code():
