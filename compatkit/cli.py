@@ -626,7 +626,7 @@ def interpolate(old: Path, new: Path, alpha: float, out: Path) -> None:
     help="make what is missing: all, gated_fusion, or gated_fusion:1 (repeatable)",
 )
 @click.option(
-    "--only", multiple=True, metavar="TABLE", help="list or make these alone (repeatable)"
+    "--only", multiple=True, metavar="TABLE", help="list, make or prove these alone (repeatable)"
 )
 @click.option("--scale", default="mini", show_default=True, help="smoke, mini or paper")
 @click.option("--task", multiple=True, help="these tasks alone (repeatable)")
@@ -858,9 +858,10 @@ def _verify(names, data_dir, workers, allow_unchecked):
     from collections import Counter
 
     from compatkit.experiments.judging.verification import verify
+    from compatkit.experiments.planning.catalogue import kept_names
 
     counts, numbers = Counter(), 0
-    for name, word, count, detail in verify(names, data_dir, workers):
+    for name, word, count, detail in verify(kept_names(names), data_dir, workers):
         counts[word] += 1
         numbers += count
         _print(

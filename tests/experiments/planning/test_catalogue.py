@@ -14,6 +14,7 @@ from compatkit.experiments.planning.catalogue import (
     duration,
     entries,
     jobs,
+    kept_names,
     known_tasks,
     source_fingerprint,
     state_lines,
@@ -263,6 +264,20 @@ def test_the_list_adds_up(places):
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+def test_a_name_of_the_list_means_all_that_is_kept_of_it():
+    added = ["bcwi-pydoc-mini-basin", "bcwi-massive_adddata-mini-basin"]
+    assert sorted(kept_names(["bcwi:basin"], ROOT / "results")) == sorted(added)
+    # names of kept tables are themselves, and what is meant twice comes once
+    assert kept_names([added[0], "bcwi:basin", added[0]], ROOT / "results")[0] == added[0]
+    assert len(kept_names([*added, "bcwi:basin"], ROOT / "results")) == 2
+    (soup,) = kept_names(["bcwi:soup"], ROOT / "results")
+    assert soup == "bcwi-massive_adddata-mini-soup"
+    whole = kept_names(["bcwi"], ROOT / "results")
+    assert {*added, soup} < set(whole) and {name.split("-")[0] for name in whole} == {"bcwi"}
+    with pytest.raises(ValueError, match="nothing of bcwi:soup is kept"):
+        kept_names(["bcwi:soup"], ROOT / "nbs")
 
 
 def test_the_kept_tables_of_the_repository_are_in_the_list():
