@@ -657,7 +657,7 @@ def kept_names(
     """
     from compatkit.experiments.reporting.result_tables import kept_tables
 
-    kept, meant = list(kept_tables(results or results_folder())), []
+    kept, meant = list(kept_tables(results)), []
     for name in names:
         listed = name in {one for entry in CATALOGUE for one in (entry.notebook, entry.name)}
         if not (listed or name in kept):

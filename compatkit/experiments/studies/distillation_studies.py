@@ -89,8 +89,8 @@ def begin_distillation(
     parted = images and chosen.task in MINI_TRAIN and not takes_all_images(experiment.task)
     if chosen.table == "all_images" and not parted:
         raise ValueError(
-            "table 'all_images' is for tasks of images of which the other tables take a part at "
-            f"mini; of the task {chosen.task!r} they take all, so ask for `-p table 2a`"
+            "table 'all_images' is table 2a for tasks of images of which the other tables take a "
+            f"part at mini; {chosen.task!r} is none of these, so ask for `-p table 2a`"
         )
     return Study("distillation", chosen, experiment, seeds_in_test=1)
 

@@ -48,11 +48,11 @@ def test_a_table_of_the_other_kind_of_task_is_refused(task, table, kind):
 
 
 @pytest.mark.parametrize("task", ["digits", "pydoc", "cifar10", "sst2"])
-def test_all_images_is_no_table_where_the_others_take_all(task, monkeypatch):
+def test_all_images_is_a_table_only_where_the_others_take_a_part(task, monkeypatch):
     made = {"sst2": tiny.task, "cifar10": tiny.image_task}
     if task in made:
         monkeypatch.setattr(recipes, "load_task", lambda *_: replace(made[task](), name=task))
-    with pytest.raises(ValueError, match=f"of the task '{task}' they take all, so ask for `-p"):
+    with pytest.raises(ValueError, match=f"'{task}' is none of these, so ask for `-p table 2a`"):
         begin_distillation(parameters(task=task, table="all_images"))
 
 
