@@ -58,6 +58,10 @@ FAMILIES = {  # beginning of a row's name → its family
     "FisherBCWI": Family(
         "BCWI with Fisher's importances", "one model", "none; the old weights", True
     ),
+    "SoupBCWI of": Family(
+        "BCWI with a soup of new models", "one model", "as many times; the old weights", True
+    ),
+    "soup of": Family("soup of new models", "one model", "as many times"),
     "EWC": Family("EWC", "one model", f"{_NEAR_OLD} and its Fisher information", True),
     "prior weight decay": Family("prior weight decay", "one model", _NEAR_OLD, True),
     "Mixout": Family("Mixout", "one model", _NEAR_OLD, True),

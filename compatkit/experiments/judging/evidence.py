@@ -331,7 +331,7 @@ def table_evidence(kept: KeptTable) -> dict:
 
 # %% ../../../nbs/experiments/judging/evidence.ipynb #438b20ef
 _BEARING = ("main", "1", "2", "2a", "all_images", "2b", "3", "4", "5", "5a", "5b", "mrpc")
-_BEARING += ("ensemble", "fisher")
+_BEARING += ("ensemble", "fisher", "soup")
 _BEARING += ("curve", "dial", "classes", "baselines")
 
 
@@ -398,11 +398,14 @@ def _dials(kept: KeptTable) -> Iterator[tuple[str, list[Point]]]:
         yield FAMILIES[name].method, _mean_points(curves, ruled)
 
 
+_INTERPOLATED = ("BCWI", "FisherBCWI", "SoupBCWI")  # at the α that the rule of choice took
+
+
 def _row_points(kept: KeptTable, row: Row) -> list[Point]:
     """The points of a row: its curve where it was swept on test or trained at several strengths,
     else itself; against the old models that are in use.
     """
-    interpolated = kept.notebook == "bcwi" and row.method in ("BCWI", "FisherBCWI")
+    interpolated = kept.notebook == "bcwi" and row.method.partition(" of ")[0] in _INTERPOLATED
     strong = kept.notebook == "bcwi" and row.setting.startswith("strength ")
     if strong or (interpolated and alphas_of(kept, row, "test")):
         curves = curves_of(kept, row, "test")
