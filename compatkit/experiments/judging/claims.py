@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NFR', 'PFR', 'NFR_MC', 'ACCURACY', 'ALL_CLASSES', 'NEW_ERRORS', 'KEPT', 'MENDED', 'REMAINING', 'UNCERTAINTY',
            'RELATIVE', 'COST', 'AGREEMENT', 'GAINS', 'LOSSES', 'MATCHED', 'PREFERRED', 'WORDED', 'CONTROL', 'CLAIMS',
-           'EVIDENCE', 'NOTICED', 'Claim', 'Compared', 'pairs_of', 'bears_on', 'digest_of', 'content_of',
+           'EVIDENCE', 'NOTICED', 'TASK_TITLES', 'Claim', 'Compared', 'pairs_of', 'bears_on', 'digest_of', 'content_of',
            'kept_evidence', 'differences_of', 'Evidence', 'judge', 'judged', 'unfit_trials', 'place_of',
            'claims_markdown', 'claims_html']
 
@@ -1115,6 +1115,23 @@ def unfit_trials(
     return {name: why for name, why in found.items() if why}
 
 
+TASK_TITLES = {  # as their authors write them; others as they are called here
+    "mrpc": "MRPC",
+    "sst2": "SST-2",
+    "qnli": "QNLI",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "tiny_imagenet": "Tiny ImageNet",
+    "ag_news": "AG News",
+    "banking77": "Banking77",
+    "clinc": "CLINC",
+    "massive": "MASSIVE",
+    "massive_adddata": "MASSIVE with the authors' added data",
+    "piqa": "PIQA",
+    "samsum": "SAMSum",
+    "gsm8k": "GSM8K",
+    "hellaswag": "HellaSwag",
+}
 _PLACES = {
     "classes": "added classes",
     "width": "another width",
@@ -1131,7 +1148,7 @@ def place_of(
     update's by what it changes beside the examples, PCT's second part of table 2 by its start.
     """
     notebook, task, scale, *rest = name.split("-")
-    words = [task, *(f"({one})" for one in rest[:-1] if len(one) == 1)]
+    words = [TASK_TITLES.get(task, task), *(f"({one})" for one in rest[:-1] if len(one) == 1)]
     words += ["by exact match"] if notebook == "muscle" and rest[-1] == "4" else []
     told = notebook in ("bcwi", "embeddings", "distillation") and rest[-1] in _PLACES
     words += [_PLACES[rest[-1]]] if told else []

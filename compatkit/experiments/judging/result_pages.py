@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #57836c47
-from .claims import claims_markdown
+from .claims import TASK_TITLES, claims_markdown
 from compatkit.experiments.judging.equal_accuracy import (
     equal_accuracy_picture,
     noise_markdown,
@@ -121,23 +121,6 @@ _SUBJECTS = {
     "reranking": "Backward-Congruent Re-ranking",
     "own_case": "Your own case",
 }
-_TASKS = {  # as their authors write them; others as they are called here
-    "mrpc": "MRPC",
-    "sst2": "SST-2",
-    "qnli": "QNLI",
-    "fashion_mnist": "Fashion-MNIST",
-    "cifar10": "CIFAR-10",
-    "tiny_imagenet": "Tiny ImageNet",
-    "ag_news": "AG News",
-    "banking77": "Banking77",
-    "clinc": "CLINC",
-    "massive": "MASSIVE",
-    "massive_adddata": "MASSIVE with the authors' added data",
-    "piqa": "PIQA",
-    "samsum": "SAMSum",
-    "gsm8k": "GSM8K",
-    "hellaswag": "HellaSwag",
-}
 _MAIN = {
     "distillation": "table 2a",
     "ensembles": "figure 3",
@@ -165,7 +148,7 @@ def title_of(
         table = f"table {table}"
     table = _FULL_NAMES.get(table, table)
     subject = _SUBJECTS.get(parts.notebook, parts.notebook.replace("_", " ").capitalize())
-    task = _TASKS.get(parts.task, parts.task)
+    task = TASK_TITLES.get(parts.task, parts.task)
     where = f"{task}, upgrade {parts.upgrade}" if parts.upgrade else task
     what = f"{table}, {variant}," if variant else table
     return f"{subject}, {what} on {where} ({parts.scale} scale)"
