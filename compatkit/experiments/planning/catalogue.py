@@ -101,7 +101,7 @@ CATALOGUE = (
         {
             "1": "table 1: all methods, a larger model",
             "2": "table 2: all methods, a model of another family",
-            "6": "table 6: examples of mended flips",
+            "6": "table 6: examples of mended flips; shown, not kept",
         },
         ("sst2", "mrpc"),
         _GLUE,
@@ -251,8 +251,8 @@ CATALOGUE = (
         "BCWI",
         "landscape",
         {
-            "main": "loss and error in the plane of old, new and target",
-            "rebasin": "its open idea: the target moved into the old model's basin",
+            "main": "loss and error in the plane of old, new and target; shown, not kept",
+            "rebasin": "its open idea: the target in the old model's basin; shown, not kept",
         },
         ("massive_adddata",),
         ("massive_adddata",),
@@ -261,7 +261,7 @@ CATALOGUE = (
         "MUSCLE",
         "muscle",
         {"3": "table 3: choices by likelihood"},
-        ("arithmetic", "piqa"),
+        ("arithmetic", "piqa", "hellaswag"),
         ("hellaswag", "piqa"),
         ("arithmetic",),
         ("main",),
