@@ -77,6 +77,20 @@ def test_a_baseline_stands_at_all_its_strengths(shelf):
     assert len(dials[1]["EWC"]) == 6
 
 
+def test_an_interpolated_soup_is_a_curve_and_a_plain_one_a_point(monkeypatch):
+    monkeypatch.setattr(room, "alphas_of", lambda kept, row, split: [0.0, 0.5, 1.0])
+    curve = SimpleNamespace(accuracy=[0.8, 0.79, 0.78], nfr=[0.03, 0.01, 0.0])
+    monkeypatch.setattr(room, "curves_of", lambda kept, row, split: [curve, curve])
+    kept = SimpleNamespace(notebook="bcwi")
+    row = SimpleNamespace(accuracy=(0.81, 0.01), nfr=(0.02, 0.01), setting="α 0")
+    numbers = {}
+    for method in ("BCWI", "SoupBCWI of 16", "soup of 16", "BCWI α=0.4"):
+        row.method = method
+        numbers[method] = [point[:2] for point in room._row_points(kept, row)]
+    assert numbers["BCWI"] == numbers["SoupBCWI of 16"] == [(0.8, 0.03), (0.79, 0.01), (0.78, 0.0)]
+    assert numbers["soup of 16"] == numbers["BCWI α=0.4"] == [(0.81, 0.02)]
+
+
 def test_an_upgrade_that_was_made_again_counts_within_the_first():
     def table(name, replicate):
         configuration = {"replicate": replicate} if replicate else {}
