@@ -1133,9 +1133,9 @@ TASK_TITLES = {  # as their authors write them; others as they are called here
     "hellaswag": "HellaSwag",
 }
 _PLACES = {
-    "classes": "added classes",
-    "width": "another width",
-    "architecture": "another architecture",
+    "classes": "with added classes",
+    "width": "with another width",
+    "architecture": "with another architecture",
     "2b": "from a common start",
     "all_images": "with all images",
 }
