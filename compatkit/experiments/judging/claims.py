@@ -848,14 +848,12 @@ def pairs_of(
     nothing where it lacks the rows.
     """
     methods = [row for row in _claimed(claim, table) if _stands(claim, row)]
-    if claim.quantity == COST or not methods:
+    if claim.quantity == COST or not methods or not _measures(claim, table):
         return []
     names = [row.method for row in methods]
     if not claim.than:
         quantity = ACCURACY if claim.quantity == NFR else claim.quantity
         return [Compared(quantity, row.method, "") for row in methods if row.difference]
-    if claim.quantity in (GAINS, LOSSES) and table.quantity == "accuracy":
-        return []
     if claim.quantity in WORDED:
         return [Compared(claim.quantity, name, claim.than[0]) for name in names]
     able = [row for row in table.rows if row.seeds and _stands(claim, row)]
@@ -863,6 +861,11 @@ def pairs_of(
     return [
         Compared(claim.quantity, name, other, claim.factor) for name in names for other in others
     ]
+
+
+def _measures(claim: Claim, table: ResultTable) -> bool:
+    """Whether a table's answers have the quantity: right and wrong ones have no size of gain."""
+    return claim.quantity not in (GAINS, LOSSES) or table.quantity != "accuracy"
 
 
 def bears_on(claim: Claim, name: str) -> bool:
@@ -944,11 +947,13 @@ def judge(
     differences: Mapping[Compared, CrossedMean],
     name: str = "",  # of the table, for the evidence
 ) -> Evidence | None:
-    """What a table says; None if it lacks the rows.
+    """What a table says; None if it lacks the rows, or its answers the quantity.
 
     The least favourable of the claim's comparisons decides. A row that did not qualify is judged
     by nobody: it is named, and where none of them did, nothing is judged.
     """
+    if not _measures(claim, table):
+        return None
     if table.unjudged:
         return Evidence(name, "not judged", table.unjudged)
     if claim.quantity == COST:

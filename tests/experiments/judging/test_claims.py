@@ -251,14 +251,16 @@ def test_of_several_tables_of_one_place_the_least_favourable_counts(tmp_path, mo
 
 def test_a_start_that_both_models_share_is_another_place():
     scratch, started = (place_of(f"distillation-cifar10-mini-{table}") for table in ("2a", "2b"))
-    assert (scratch, started) == ("cifar10", "cifar10 from a common start")
+    assert (scratch, started) == ("CIFAR-10", "CIFAR-10 from a common start")
 
 
 def test_a_table_of_models_at_chance_judges_nothing(tmp_path):
     unfit = table(NEW, row("compatibility adapter"), unjudged="models at chance")
     keep_table(unfit, "muscle-piqa-mini-a-main", results=tmp_path)
     assert {one.word for _, evidence in judged(tmp_path) for one in evidence} == {"not judged"}
-    assert "piqa (a): **not judged**, models at chance" in claims_markdown(tmp_path)
+    assert "PIQA (a): **not judged**, models at chance" in claims_markdown(tmp_path)
+    told = {claim.sentence for claim, evidence in judged(tmp_path) if evidence}
+    assert told and not any("ROUGE" in one or "gains" in one for one in told), "choices have none"
 
 
 @pytest.mark.parametrize(

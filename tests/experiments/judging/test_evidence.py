@@ -361,11 +361,11 @@ def test_an_old_model_that_answered_known_classes_alone_is_joined():
 @pytest.mark.parametrize(
     "tables, place",
     [
-        ((("decisions", "main"), ("distillation", "4")), "cifar10 table 4"),
-        ((("distillation", "2a"), ("decisions", "main")), "cifar10 table 2a"),
-        ((("distillation", "2b"),), "cifar10 from a common start"),
-        ((("distillation", "all_images"),), "cifar10 with all images"),
-        ((("decisions", "main"), ("bcwi", "main")), "cifar10"),
+        ((("decisions", "main"), ("distillation", "4")), "CIFAR-10 table 4"),
+        ((("distillation", "2a"), ("decisions", "main")), "CIFAR-10 table 2a"),
+        ((("distillation", "2b"),), "CIFAR-10 from a common start"),
+        ((("distillation", "all_images"),), "CIFAR-10 with all images"),
+        ((("decisions", "main"), ("bcwi", "main")), "CIFAR-10"),
     ],
 )
 def test_an_upgrade_of_focal_distillation_is_called_by_its_table(tables, place):
