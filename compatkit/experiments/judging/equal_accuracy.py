@@ -370,8 +370,8 @@ def equal_accuracy_picture(
             squeeze=False,
             layout="constrained",
         )
-        for panel, place in zip(panels[0], shown):
-            _draw_left(panel, place, order)
+        for panel, place, name in zip(panels[0], shown, _column_names(shown, notebooks)):
+            _draw_left(panel, place, name, order)
         panels[0, 0].set_yticks(range(len(order)), order)
         panels[0, 0].invert_yaxis()
         figure.supxlabel("(← better)  NFR as a share of the untreated model's", fontsize=9.5)
@@ -413,16 +413,29 @@ def _draw_method(
         panel.plot([1 + end / nfr for end in interval], [at, at], linewidth=1.3, **style)
 
 
-def _draw_left(panel: "Axes", place: Mapping, order: Sequence[str]) -> None:
+def _column_names(places: Sequence[Mapping], notebooks: Sequence[str]) -> list[str]:
+    """The upgrades' names; where one upgrade was made more than once, with its tables."""
+    names = [place["place"] for place in places]
+    tables = [
+        sorted({one.split("-")[-1] for one in place["tables"] if one.split("-")[0] in notebooks})
+        for place in places
+    ]
+    return [
+        f"{name}: {', '.join(shown)}" if names.count(name) > 1 else name
+        for name, shown in zip(names, tables)
+    ]
+
+
+def _draw_left(panel: "Axes", place: Mapping, name: str, order: Sequence[str]) -> None:
     """An upgrade's column; pale what counts in another column of the upgrade."""
     nfr = place["nfr"]
     panel.axvline(1, color="0.7", linewidth=1, zorder=0)
     own = {name: (found, place["intervals"][name]) for name, found in place["methods"].items()}
     drawn = place["elsewhere"] | own
-    for at, name in enumerate(order):
-        if name in drawn:
-            _draw_method(panel, at, nfr, *drawn[name], alpha=1.0 if name in own else 0.35)
-    title = [*wrap(place["place"], 18), f"{100 * nfr:.2f} %, {place['seeds']} seeds"]
+    for at, method in enumerate(order):
+        if method in drawn:
+            _draw_method(panel, at, nfr, *drawn[method], alpha=1.0 if method in own else 0.35)
+    title = [*wrap(name, 20), f"{100 * nfr:.2f} %, {place['seeds']} seeds"]
     panel.set_title("\n".join(title), fontsize=9)
     shown = [value for levels, _ in drawn.values() for value in levels[:2] if value is not None]
     most = max(shown, default=nfr)

@@ -299,7 +299,7 @@ CATALOGUE = (
         "MUSCLE",
         "muscle",
         {"copied": "a baseline: the old adapter on the new base, not trained"},
-        ("arithmetic",),
+        ("arithmetic", "piqa"),
         (),
         ("arithmetic",),
     ),
@@ -370,7 +370,7 @@ CATALOGUE = (
             ("distillation-{task}-{scale}-4", ("cifar10",)),
             ("muscle-{task}-{scale}-a-main", ("arithmetic", "piqa")),
             ("muscle-{task}-{scale}-b-main", ("arithmetic", "piqa")),
-            ("muscle-{task}-{scale}-c-main", ("arithmetic",)),
+            ("muscle-{task}-{scale}-c-main", ("arithmetic", "piqa")),
         )
         for entry in _of(
             "compatkit",
