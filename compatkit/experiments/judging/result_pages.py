@@ -248,11 +248,12 @@ _EQUAL = """## All methods at equal accuracy
 What each method leaves of the untreated model's NFR (its value stands above each upgrade) at that
 model's own accuracy, with the 95 % interval of the difference over seeds and examples together.
 Settings and values of dials are picked on test, with hindsight, for all methods alike, and the
-intervals do not allow for that picking; one that reaches the edge goes on beyond it. Pale: the
-method counts in another column of the same upgrade. Hollow: no setting is as accurate, so the
-untreated model stays; the grey diamond beside it, if any, is what the method leaves for up to half
-a point of accuracy. Upgrades with fewer than three seeds, or whose old model is as accurate as the
-new one, are left out.
+intervals do not allow for that picking; one that reaches the edge goes on beyond it. An upgrade
+whose models were made more than once has a column for each time, named by its tables; pale: the
+method counts in another of them. Hollow: no setting is as accurate, so the untreated model stays;
+the grey diamond beside it, if any, is what the method leaves for up to half a point of accuracy.
+Upgrades with fewer than three seeds, or whose old model is as accurate as the new one, are left
+out.
 """
 _INDEX = """# Results
 
