@@ -90,6 +90,7 @@ _UPDATE = ("bcwi:main", "bcwi:curve", "bcwi:classes")
 _NEAR_OLD = ("EWC", "prior weight decay", "Mixout", "distillation")
 _PAIRS = ("version 1 → version 2", "version 2 → version 2, wider")
 
+# %% ../../../nbs/experiments/judging/claims.ipynb #claimc01
 _OF_PCT = (
     Claim(_PCT, "Focal distillation cuts NFR by more than half (table 2)", _2, _FD, _NEW, 0.5),
     Claim(_PCT, "… at about equal error", _2, _FD),
@@ -316,6 +317,8 @@ _OF_PCT = (
         0.5,
     ),
 )
+
+# %% ../../../nbs/experiments/judging/claims.ipynb #claimc02
 _OF_GATED_FUSION = (
     Claim(
         _GF,
@@ -433,6 +436,8 @@ _OF_GATED_FUSION = (
         ("gated fusion",),
     ),
 )
+
+# %% ../../../nbs/experiments/judging/claims.ipynb #claimc03
 _OF_BCWI = (
     Claim(
         _BCWI,
@@ -595,6 +600,8 @@ _OF_BCWI = (
     ),
 )
 _BCT, _BCR = "Backward-Compatible Training", "Backward-Congruent Re-ranking"
+
+# %% ../../../nbs/experiments/judging/claims.ipynb #claimc04
 _SEARCHES = tuple(f"embeddings:{table}" for table in ("main", "classes", "width", "architecture"))
 _OF_SEARCH_AND_WRITING = (
     Claim(
@@ -627,6 +634,8 @@ _OF_SEARCH_AND_WRITING = (
         ("re-ranked,",),
     ),
 )
+
+# %% ../../../nbs/experiments/judging/claims.ipynb #claimc05
 _OURS = "Beyond the papers"
 _OF_OURS = (
     Claim(
@@ -668,6 +677,8 @@ _OF_OURS = (
     ),
     Claim(_OURS, "… without loss of accuracy", ("decisions:main",), ("rule, NFR at most",)),
 )
+
+# %% ../../../nbs/experiments/judging/claims.ipynb #claimc06
 CONTROL = Claim(
     _MUSCLE,
     "Control: aligned with the old model everywhere, the adapter answers more as it does (table 6)",
@@ -792,6 +803,8 @@ _OF_MUSCLE = (
         higher=True,
     ),
 )
+
+# %% ../../../nbs/experiments/judging/claims.ipynb #claimc07
 CLAIMS = (*_OF_GATED_FUSION, *_OF_PCT, *_OF_BCWI, *_OF_MUSCLE, *_OF_SEARCH_AND_WRITING, *_OF_OURS)
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #a989c174
