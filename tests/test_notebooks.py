@@ -7,14 +7,20 @@ import configparser
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+from contextlib import suppress
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from papermill.cli import _resolve_type
 
+from compatkit.experiments.planning.catalogue import jobs
+from compatkit.experiments.reporting.result_tables import kept_tables
 from compatkit.experiments.running.published import machine_paths
 from compatkit.support import house
 from compatkit.training.tasks import EMBEDDED, TASKS
@@ -195,6 +201,55 @@ def test_parameters_are_tagged_once_and_checked(path):
     ).body:  # flat, so that papermill can replace them
         assert isinstance(statement, (ast.Assign, ast.AnnAssign))
         ast.literal_eval(statement.value)
+
+
+def names_of_the_check(path):
+    """The names that a notebook's check of its parameters needs, the parameters' own cell and the
+    check, without what the notebook computes before it.
+    """
+    cells = cells_of(path)
+    at = next(i for i, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", []))
+    module = PACKAGE / f"{path.stem}.py"
+    names = dict(vars(import_module(f"compatkit.{path.stem}"))) if module.exists() else {}
+    for cell in cells[:at]:
+        tree = ast.parse(source_of(cell))
+        tree.body = [
+            one
+            for one in tree.body
+            if isinstance(one, (ast.Import, ast.ImportFrom))
+            or (isinstance(one, ast.Assign) and ast.unparse(one.targets[0]).isupper())
+        ]
+        exec(compile(tree, path.name, "exec"), names)
+    check = ast.parse(source_of(cells[at + 1]))
+    last = next(i for i, one in enumerate(check.body) if "check_parameters(" in ast.unparse(one))
+    check.body = check.body[: last + 1]
+    return names, source_of(cells[at]), compile(check, path.name, "exec")
+
+
+def asked_for():
+    """Notebook → the parameters of each kept table's command and of each job of the catalogue."""
+    asked = {}
+    for table in kept_tables(ROOT / "results").values():
+        words = shlex.split(table.command)
+        given = [words[at + 1 : at + 3] for at, word in enumerate(words) if word == "-p"]
+        name = next(Path(word).stem for word in words if word.endswith(".ipynb"))
+        asked.setdefault(name, []).append({key: _resolve_type(value) for key, value in given})
+    for job in jobs(scale="mini"):
+        asked.setdefault(job.entry.notebook, []).append(job.parameters)
+    return asked
+
+
+@pytest.mark.parametrize("name, asked", asked_for().items(), ids=asked_for())
+def test_the_commands_of_kept_tables_and_of_the_catalogue_are_accepted(name, asked):
+    names, parameters, check = names_of_the_check(NBS / f"{name}.ipynb")
+    for given in asked:
+        before = dict(names)
+        here = dict(before, before=before)
+        exec(parameters, here)
+        with suppress(FileNotFoundError):  # of data that are not here
+            exec(check, here | given)
+    with pytest.raises(ValueError, match="table"):
+        exec(check, here | {"table": "no such table"})
 
 
 def experiment_of(name):

@@ -21,7 +21,7 @@ from ..models.recipes import Experiment, Recipe, at_scale, upgrade_recipes
 from ..models.upgrades import Upgrade
 from ..running.parameters import SCALES, choose_scale
 from ..running.published import PublishedRun, published
-from ..running.runs import Run, find, project_root
+from ..running.runs import Run, find, project_root, replicate
 from .study import Planned, Study, labels_of
 from ...predictions import Predictions, with_labels
 from ...training.tasks import EMBEDDED, Task
@@ -109,10 +109,13 @@ class UntreatedRuns:
 
     @cached_property
     def found(self) -> list[Run]:
-        """All untreated runs, of any task: the published ones, then this machine's."""
+        """All untreated runs, of any task, of the repetition that is asked for (REPLICATE): the
+        published ones, then this machine's.
+        """
         same = {"kind": "fine_tune", "treatment": None}
         from_results = self.chosen.from_results and project_root()
-        return [*(published(**same) if from_results else []), *find(self.home, **same)]
+        found = [*(published(**same) if from_results else []), *find(self.home, **same)]
+        return [run for run in found if run.configuration.get("replicate", 0) == replicate()]
 
     @property
     def command_to_train(self) -> str:

@@ -61,6 +61,19 @@ def seeds_of(side):
     return side and [run.configuration["seed"] for run in side]
 
 
+def test_runs_of_another_repetition_are_another_upgrades(tmp_path, monkeypatch):
+    for number in (0, 1):
+        for recipe, seed in ((OLD, 0), (OLD, 1), (NEW, 1000), (NEW, 1001)):
+            kept(tmp_path, recipe, seed, **({"replicate": number} if number else {}))
+    for number in (0, 1):
+        monkeypatch.setenv("COMPATKIT_REPLICATE", str(number))
+        found = untreated(tmp_path).found
+        assert len(found) == 4
+        assert {run.configuration.get("replicate", 0) for run in found} == {number}
+    monkeypatch.setenv("COMPATKIT_REPLICATE", "2")
+    assert untreated(tmp_path).found == []
+
+
 @pytest.fixture
 def complete(tmp_path):
     """Both sides of upgrade a, with a third new model, and a linear model."""
