@@ -81,7 +81,9 @@ def _draw_floors(axes, floors: Mapping[str, float], height: float) -> None:
 
 # %% ../../../nbs/experiments/reporting/accuracy_and_flips.ipynb #ae2a9b52
 def _limits(axes, rows: Sequence, curves: Mapping, floors: Mapping[str, float]) -> None:
-    """Limits around points with their crosses, floors, and the part of the curves between."""
+    """Limits around points with their crosses, floors, and the curves up to where they are most
+    accurate; their lower ends may lie outside.
+    """
     accuracy = np.array([np.nan_to_num(row.accuracy) for row in rows]).reshape(-1, 2) * 100
     nfr = np.array([np.nan_to_num(row.nfr) for row in rows]).reshape(-1, 2) * 100
     ends = [*(accuracy[:, 0] - accuracy[:, 1]), *(accuracy[:, 0] + accuracy[:, 1])]
@@ -89,6 +91,7 @@ def _limits(axes, rows: Sequence, curves: Mapping, floors: Mapping[str, float]) 
     if not rows:
         ends = [100 * value for curve in curves.values() for value in curve[0]]
         tops += [100 * value for curve in curves.values() for value in curve[1]]
+    ends += [100 * np.nanmax(curve[0]) for curve in curves.values() if np.isfinite(curve[0]).any()]
     if ends:
         pad = max(0.12 * (max(ends) - min(ends)), 0.25)
         axes.set_xlim(min(ends) - pad, max(ends) + pad)

@@ -45,6 +45,12 @@ def test_every_method_is_named_once_and_nothing_lies_over_anything():
     assert text_problems(figure) == []
 
 
+def test_a_curve_is_seen_up_to_where_it_is_most_accurate():
+    best = {"mixture": ([0.5, 0.9, 0.85], [0, 0.02, 0.04]), "none": ([nan], [nan])}
+    left, right = accuracy_nfr_picture(ROWS, best, {}, "").axes[0].get_xlim()
+    assert 80 < left and right > 90  # its lower end would leave the points no room
+
+
 @pytest.mark.parametrize("count", [1, 7, 15])
 def test_many_methods_stay_legible(count):
     rows = [row(f"a method with a long name {n}", 0.8 + 0.001 * n, 0.02) for n in range(count)]
