@@ -711,7 +711,10 @@ class Study:
         far those that were computed again for their weights differ from what is kept of them.
         """
         number = replicate()
-        words = "all models were made anew, as other ones than those of tables without a number"
+        words = (
+            "all models were made anew, under names of their own; where versions and processor are "
+            "the same, they answer as those of tables without a number do"
+        )
         again = [f"repetition {number}: {words}"] if number else []
         recalled = [run for run in self.runs.values() if run.recalled]
         if not recalled:
