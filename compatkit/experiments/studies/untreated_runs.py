@@ -21,7 +21,7 @@ from ..models.recipes import Experiment, Recipe, at_scale, upgrade_recipes
 from ..models.upgrades import Upgrade
 from ..running.parameters import SCALES, choose_scale
 from ..running.published import PublishedRun, published
-from ..running.runs import Run, find, project_root, replicate
+from ..running.runs import REPLICATE, Run, find, project_root, replicate
 from .study import Planned, Study, labels_of
 from ...predictions import Predictions, with_labels
 from ...training.tasks import EMBEDDED, Task
@@ -108,14 +108,30 @@ class UntreatedRuns:
         return labels_of(self.task)
 
     @cached_property
-    def found(self) -> list[Run]:
-        """All untreated runs, of any task, of the repetition that is asked for (REPLICATE): the
-        published ones, then this machine's.
+    def repetitions(self) -> dict[int, list[Run]]:
+        """Number of the repetition → all untreated runs, of any task: the published ones, then
+        this machine's.
         """
         same = {"kind": "fine_tune", "treatment": None}
         from_results = self.chosen.from_results and project_root()
-        found = [*(published(**same) if from_results else []), *find(self.home, **same)]
-        return [run for run in found if run.configuration.get("replicate", 0) == replicate()]
+        numbers: dict[int, list[Run]] = {}
+        for run in (*(published(**same) if from_results else []), *find(self.home, **same)):
+            numbers.setdefault(run.configuration.get("replicate", 0), []).append(run)
+        return numbers
+
+    @property
+    def found(self) -> list[Run]:
+        """Those of the repetition that is asked for (REPLICATE)."""
+        return self.repetitions.get(replicate(), [])
+
+    def _of_other_numbers(self, scale: str) -> str:
+        """How to ask for the task's runs that other repetitions left, where there are some."""
+        data = self.tasks[scale].fingerprint[:16]
+        return "".join(
+            f"; or {REPLICATE}={number} before the command, where runs of the task are"
+            for number, runs in sorted(self.repetitions.items())
+            if number != replicate() and any(run.configuration["data"] == data for run in runs)
+        )
 
     @property
     def command_to_train(self) -> str:
@@ -200,7 +216,7 @@ class UntreatedRuns:
         if not both:
             raise FileNotFoundError(
                 f"no untreated runs of {self.chosen.task}, upgrade {asked}, at {study.scale}; this "
-                f"trains them: {self.command_to_train}"
+                f"trains them: {self.command_to_train}{self._of_other_numbers(study.scale)}"
             )
         recipes = {name: self._recipes(study, name, sides) for name, sides in both.items()}
         for name, sides in both.items():

@@ -71,7 +71,12 @@ def test_runs_of_another_repetition_are_another_upgrades(tmp_path, monkeypatch):
         assert len(found) == 4
         assert {run.configuration.get("replicate", 0) for run in found} == {number}
     monkeypatch.setenv("COMPATKIT_REPLICATE", "2")
-    assert untreated(tmp_path).found == []
+    here = untreated(tmp_path)
+    assert here.found == []
+    with pytest.raises(
+        FileNotFoundError, match="or COMPATKIT_REPLICATE=0 .* COMPATKIT_REPLICATE=1"
+    ):
+        here.upgrades(SimpleNamespace(embedded=False, scale="mini"))
 
 
 @pytest.fixture
