@@ -164,6 +164,9 @@ def test_an_upgrade_with_fewer_seeds_lies_beside_itself(tmp_path):
         one["tables"] = [f"bcwi-{number}"]
     shown = places_of(("bcwi",), write(tmp_path, *given))
     assert [one["tables"] for one in shown] == [["bcwi-0"], ["bcwi-2"], ["bcwi-1"]]
+    panels = equal_accuracy_picture(("bcwi",), "Interpolation", tmp_path).axes
+    titles = [panel.get_title(loc="left").splitlines()[0] for panel in panels]
+    assert titles == ["x: 0", "x: 2", "y"], "the tables of an upgrade that was made twice"
 
 
 def test_noise_is_split_into_a_reseed_and_what_the_update_adds(tmp_path):
