@@ -47,7 +47,7 @@ def places(evidence):
 
 def claims():
     """The first claims of each paper with the computed verdicts and a link to the paper's page."""
-    from compatkit.experiments.judging.claims import judged
+    from compatkit.experiments.judging.claim_verdicts import judged
     from compatkit.experiments.judging.result_pages import PAPERS
 
     found, rows = judged(ROOT / "results"), []

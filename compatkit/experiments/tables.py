@@ -431,7 +431,7 @@ def export_tables(
 
     ValueError names a table that is none.
     """
-    from compatkit.experiments.judging.claims import claims_markdown
+    from compatkit.experiments.judging.claim_verdicts import claims_markdown
 
     kept, folder = Path(results or results_folder()), Path(folder)
     texts = {"claims.md": claims_markdown(kept)}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.stats import permutation_test, spearmanr
 
-from .claims import kept_evidence, unfit_trials
+from .claim_verdicts import kept_evidence, unfit_trials
 from ...metrics import lowest_nfr
 from ...support.pictures import COLOURS, house_style
 

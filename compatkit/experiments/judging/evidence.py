@@ -21,12 +21,18 @@ import numpy as np
 # %% ../../../nbs/experiments/judging/evidence.ipynb #447b5024
 from ...decisions import PRICES, keep_old, price_curve
 from ...ensembles import mix, mixing_curve
+from compatkit.experiments.judging.claim_verdicts import (
+    EVIDENCE,
+    Compared,
+    content_of,
+    digest_of,
+    pairs_of,
+)
 from compatkit.experiments.judging.claims import (
     ACCURACY,
     AGREEMENT,
     ALL_CLASSES,
     CLAIMS,
-    EVIDENCE,
     GAINS,
     KEPT,
     MATCHED,
@@ -38,11 +44,7 @@ from compatkit.experiments.judging.claims import (
     RELATIVE,
     REMAINING,
     UNCERTAINTY,
-    Compared,
     bears_on,
-    content_of,
-    digest_of,
-    pairs_of,
     place_of,
 )
 from .equal_accuracy import FAMILIES, family_of, lowest_at, lowest_of

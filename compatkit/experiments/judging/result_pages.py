@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #57836c47
-from .claims import TASK_TITLES, claims_markdown
+from .claim_verdicts import claims_markdown
+from .claims import TASK_TITLES
 from compatkit.experiments.judging.equal_accuracy import (
     equal_accuracy_picture,
     noise_markdown,

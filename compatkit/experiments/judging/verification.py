@@ -28,7 +28,7 @@ import numpy as np
 
 # %% ../../../nbs/experiments/judging/verification.ipynb #f768261c
 from ...decisions import needed_examples
-from .claims import claims_html, kept_evidence
+from .claim_verdicts import claims_html, kept_evidence
 from compatkit.experiments.judging.equal_accuracy import (
     noise_markdown,
     open_questions_markdown,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from compatkit.experiments.judging import equal_accuracy
-from compatkit.experiments.judging.claims import EVIDENCE
+from compatkit.experiments.judging.claim_verdicts import EVIDENCE
 from compatkit.experiments.judging.equal_accuracy import (
     FAMILIES,
     Level,

@@ -11,10 +11,10 @@ import pytest
 
 from compatkit.bcwi import Curve
 from compatkit.experiments.judging import evidence as room
+from compatkit.experiments.judging.claim_verdicts import EVIDENCE, Compared, kept_evidence
 from compatkit.experiments.judging.claims import (
     ACCURACY,
     AGREEMENT,
-    EVIDENCE,
     GAINS,
     KEPT,
     MATCHED,
@@ -25,8 +25,6 @@ from compatkit.experiments.judging.claims import (
     RELATIVE,
     REMAINING,
     UNCERTAINTY,
-    Compared,
-    kept_evidence,
 )
 from compatkit.experiments.judging.evidence import (
     Seen,
