@@ -328,7 +328,7 @@ EXPECTED = {  # notebook:table, with the scale where it matters → the rows tha
     + ("old-new logits", "gated fusion", "rule, new model's posterior", "rule, calibrated")
     + ("rule, pooled", "rule, NFR at most 2.0%"),
     "muscle:dial": ("old model", "new model", "c = 0", "c = 0.01", "c = 0.03", "c = 0.1")
-    + ("c = 0.3", "old-new probabilities"),
+    + ("c = 0.3", "cross-entropy alone", "old-new probabilities"),
     "muscle:4": ("old model", "new model", "compatibility adapter"),
 }
 

@@ -359,7 +359,7 @@ def _landscape(job: Job, seeds: int) -> Iterator[Trainings]:
     return _bcwi(job, max(seeds, 3))
 
 # %% ../../../nbs/experiments/planning/counts.ipynb #8283cb15
-ADAPTER_SETTINGS = {"6": 6, "dial": 5, "figure4": 0, "copied": 0}  # else 1
+ADAPTER_SETTINGS = {"6": 6, "dial": 6, "figure4": 0, "copied": 0}  # else 1
 
 
 def _adapters(what: str, number: int, base: str, task: str) -> Trainings:

@@ -220,7 +220,8 @@ def _interval(three) -> str:
     )
 
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #0ea27372
-CONTROLS = ("target model", "constant gate")  # rows that stand beside the methods for comparison
+# rows that stand beside the methods for comparison
+CONTROLS = ("target model", "constant gate", "cross-entropy alone")
 
 
 @dataclass(frozen=True)
