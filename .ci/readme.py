@@ -67,17 +67,23 @@ def methods():
 
     found = method_summaries(ROOT / "results")
     rows = [
-        [summary.family.method, *(level(summary, at) for at in (0, 1)), *summary.family[1:3]]
+        [
+            summary.family.method,
+            level(summary.levels[0]),
+            level(summary.mixture[0]),
+            level(summary.levels[1]),
+            *summary.family[1:3],
+        ]
         for summary in found
         if summary.family.method in METHODS
     ]
-    header = ["method", "at its accuracy", "half a point below", "to answer", "to train"]
+    header = ["method", "at its accuracy", "the mixture there", "half a point below"]
+    header += ["to answer", "to train"]
     return table(header, rows)
 
 
-def level(summary, at):
+def level(found):
     """The median at a level, and in how many upgrades it was reached where not in all."""
-    found = summary.levels[at]
     if found is None:
         return "–"
     every = found.reached == found.upgrades

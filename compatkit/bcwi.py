@@ -323,7 +323,8 @@ def soup(
     models: Sequence[nn.Module],  # of one architecture, at least one
 ) -> nn.Module:
     """A new model whose floating-point tensors are the means; everything else is the first
-    model's. ValueError as for interpolate.
+    model's. Of LoRA adapters the mean is that of their products, so its rank is the sum of theirs.
+    ValueError as for interpolate.
     """
     models = list(models)
     if not models:

@@ -274,8 +274,8 @@ class OldLogitsCache:
             )
         if wrong := [key for key in keys if not re.fullmatch("[0-9a-f]{64}", str(key))]:
             raise ValueError(
-                "a key is a SHA-256 in 64 small hexadecimal digits, as data.example_key makes "
-                f"it, not {wrong[:3]}"
+                "a key is a SHA-256 in 64 small hexadecimal digits, as "
+                f"training.tasks.example_key makes it, not {wrong[:3]}"
             )
         known = [key for key in keys if key in self._row] or _repeated(keys)
         if known:

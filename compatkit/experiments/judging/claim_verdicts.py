@@ -19,16 +19,20 @@ from compatkit.experiments.judging.claims import (
     ACCURACY,
     AGREEMENT,
     ALL_CLASSES,
+    BESIDE,
     CLAIMS,
     CONTROL,
     COST,
+    EACH_OTHER,
     GAINS,
     KEPT,
     LOSSES,
     MATCHED,
     MENDED,
+    MIXTURES,
     NEW_ERRORS,
     NFR,
+    NFR_MC,
     PREFERRED,
     RELATIVE,
     REMAINING,
@@ -88,11 +92,12 @@ def _claimed(claim: Claim, table: ResultTable) -> list[Row]:
     return [] if None in rows else rows
 
 
-def _others(claim: Claim, rows: Sequence[Row]) -> list[Row]:
-    """What the claim compares with."""
-    if claim.than == ("each other",):
-        treated = [row for row in rows if row.difference is not None and not row.loses]
-        return [row for row in treated if row.method not in CONTROLS]
+def _others(claim: Claim, rows: Sequence[Row], pays: bool = False) -> list[Row]:
+    """What the claim compares with; what loses accuracy is a rival of what does so itself."""
+    if claim.than == (EACH_OTHER,):
+        treated = [row for row in rows if row.difference is not None]
+        able = [row for row in treated if pays or row.method in MIXTURES or not row.loses]
+        return [row for row in able if row.method not in CONTROLS]
     names = {row.method for row in rows}
     exact, begins = (
         [one for one in claim.than if (one in names) == is_in] for is_in in (True, False)
@@ -121,15 +126,25 @@ def pairs_of(
         return [Compared(quantity, row.method, "") for row in methods if row.difference]
     if claim.quantity in WORDED:
         return [Compared(claim.quantity, name, claim.than[0]) for name in names]
-    able = [row for row in table.rows if row.seeds and _stands(claim, row)]
-    others = [row.method for row in _others(claim, able) if row.method not in names]
-    return [
-        Compared(claim.quantity, name, other, claim.factor) for name in names for other in others
-    ]
+    able = [row for row in table.rows if row.seeds and (_stands(claim, row) or _beside(claim, row))]
+    pays = any(row.loses for row in methods)
+    others = [row for row in _others(claim, able, pays) if row.method not in names]
+    kinds = [(BESIDE if _beside(claim, row) else claim.quantity, row.method) for row in others]
+    return [Compared(kind, name, other, claim.factor) for name in names for kind, other in kinds]
+
+
+def _beside(claim: Claim, row: Row) -> bool:
+    """Whether a rival is a mixture, whose whole curve is asked at the claimed method's accuracy."""
+    return claim.than == (EACH_OTHER,) and row.method in MIXTURES
 
 
 def _measures(claim: Claim, table: ResultTable) -> bool:
-    """Whether a table's answers have the quantity: right and wrong ones have no size of gain."""
+    """Whether a table's answers have the quantity: right and wrong ones have no size of gain, and
+    between two choices an inconsistency flip is a negative one.
+    """
+    if claim.quantity == NFR_MC:
+        seeds = [one for row in table.rows for one in row.by_seed]
+        return not seeds or any(one["nfr_mc"] != one["nfr"] for one in seeds)
     return claim.quantity not in (GAINS, LOSSES) or table.quantity != "accuracy"
 
 # %% ../../../nbs/experiments/judging/claim_verdicts.ipynb #b8998317
@@ -220,14 +235,23 @@ def judge(
     few = f"{', '.join(lost)}: no setting is as accurate on selection as its rule asks"
     if lost and len(lost) == len(claimed):
         return Evidence(name, "none qualified", few) if _comparable(claim, table) else None
-    pairs = pairs_of(claim, table)
+    pairs = [pair for pair in pairs_of(claim, table) if not _unreached(pair, differences)]
     if not pairs:
         return None
     if any(pair not in differences for pair in pairs):
         return Evidence(name, "not judged", _MISSING)
     found = [_judged(claim, table, pair, differences[pair], len(pairs)) for pair in pairs]
     word, words, favour = min(found, key=lambda one: (_ORDER.index(one[0]), one[2]))
+    if lost and claim.with_margin and word == "holds":  # selection says that the others lose
+        word = "undecided"
     return Evidence(name, word, f"{words}; {few}" if lost else words, favour)
+
+
+def _unreached(pair: Compared, differences: Mapping[Compared, CrossedMean]) -> bool:
+    """Whether a curve is nowhere as accurate as the method that is asked about, so that it has no
+    difference where the others have theirs.
+    """
+    return pair.quantity == BESIDE and bool(differences) and pair not in differences
 
 
 def _comparable(claim: Claim, table: ResultTable) -> bool:
@@ -294,7 +318,7 @@ def _judged(
         word, reason = "undecided", f"against it, but not clearly enough for one of {among}"
     row = _row(pair.method, table.rows)
     # what is paid with is what the claim is about; and a control may pay
-    told = claim.quantity in (ACCURACY, AGREEMENT, MATCHED)
+    told = claim.quantity in (ACCURACY, AGREEMENT, MATCHED) or pair.quantity == BESIDE
     if word == "holds" and not (claim.with_margin or claim.denied or told) and row.loses:
         word = "holds by paying"
     arm = found.arm()
@@ -311,6 +335,7 @@ _AGAINST = {  # quantity → what stands before the numbers
     MENDED: "share of flips that {0.method} mends, less 50 %:",
     REMAINING: "{0.method}: share of NFR left − share of the error left",
     NEW_ERRORS: "{0.method}: NFR − {0.other}",
+    BESIDE: "{0.method} − {0.other} at its accuracy,",
 }
 
 
@@ -321,7 +346,7 @@ def _told(pair: Compared) -> str:
     if pair.quantity == RELATIVE and pair.other == "100 %":
         return f"relative NFR, {pair.method} − 100 %"
     if pair.quantity == RELATIVE:
-        return f"relative NFR after {pair.other}, focal distillation − untreated"
+        return f"relative NFR, {pair.other}: focal distillation − untreated"
     quantity = {NFR: "", ACCURACY: "accuracy, ", ALL_CLASSES: "accuracy on all classes, "}
     what = quantity.get(pair.quantity, f"{pair.quantity}, ")
     if not pair.other:

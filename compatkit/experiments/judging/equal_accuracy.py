@@ -20,6 +20,7 @@ import numpy as np
 from scipy.stats import permutation_test, spearmanr
 
 from .claim_verdicts import kept_evidence, unfit_trials
+from .claims import BY_EXACT_MATCH
 from ...metrics import lowest_nfr
 from ...support.pictures import COLOURS, house_style
 
@@ -157,6 +158,7 @@ def lowest_at(
 
 # %% ../../../nbs/experiments/judging/equal_accuracy.ipynb #9fa4fbd3
 _ADAPTER = FAMILIES["compatibility adapter"].method
+_MIXTURE = FAMILIES["old-new probabilities"].method
 
 
 def upgrades_once(
@@ -212,6 +214,7 @@ class Summary(NamedTuple):
 
     family: Family
     levels: tuple  # a Level or None for each of BELOW
+    mixture: tuple  # the same of mixing probabilities, on those of its upgrades that have it
 
 
 def _level(ratios: Sequence[float | None]) -> Level | None:
@@ -227,16 +230,35 @@ def method_summaries(
     results: str | Path | None = None,  # results/ unless told
 ) -> list[Summary]:
     """Each method over the kept upgrades, the least NFR at half a point below first."""
-    found: dict[str, list] = {}
-    for place in fair_places(results):
+    found: dict[str, tuple] = {}
+    for place in _by_one_measure(fair_places(results)):
+        elsewhere = {name: levels for name, (levels, _) in place["elsewhere"].items()}
+        mixed = (place["methods"] | elsewhere).get(_MIXTURE)
         for name, levels in place["methods"].items():
-            mine = found.setdefault(name, [[] for _ in BELOW])
-            for at, (below, nfr) in enumerate(zip(BELOW, levels)):
-                if place["accuracy_old"] < place["accuracy"] - below:
-                    mine[at].append(None if nfr is None else nfr / place["nfr"])
+            mine, beside = found.setdefault(name, tuple([[] for _ in BELOW] for _ in range(2)))
+            _add(mine, place, levels)
+            if mixed is not None:
+                _add(beside, place, mixed)
     known = {family.method: family for family in FAMILIES.values()}
-    made = [Summary(known[name], tuple(map(_level, levels))) for name, levels in found.items()]
+    made = [
+        Summary(known[name], *(tuple(map(_level, each)) for each in both))
+        for name, both in found.items()
+    ]
     return sorted(made, key=_rank)
+
+
+def _add(ratios: Sequence[list], place: Mapping, levels: Sequence[float | None]) -> None:
+    """Append a place's ratio at each level that lies above the old model's accuracy."""
+    for at, (below, nfr) in enumerate(zip(BELOW, levels)):
+        if place["accuracy_old"] < place["accuracy"] - below:
+            ratios[at].append(None if nfr is None else nfr / place["nfr"])
+
+
+def _by_one_measure(places: Sequence[Mapping]) -> list[Mapping]:
+    """The places without those that measure another's models once more, by exact match."""
+    names = {place["place"] for place in places}
+    again = [f"{name}{BY_EXACT_MATCH}" for name in names]
+    return [place for place in places if place["place"] not in again]
 
 
 def _rank(summary: Summary) -> tuple:
@@ -264,10 +286,11 @@ def summaries_markdown(
     results: str | Path | None = None,  # results/ unless told
 ) -> str:
     """The summaries as a table."""
-    header = ("method", "at its accuracy", "0.5 points below", "1 point below")
-    lines = [(*header, "an answer asks", "training")]
+    header = ("method", "at its accuracy", "the mixture there", "0.5 points below")
+    lines = [(*header, "1 point below", "an answer asks", "training")]
     for one in method_summaries(results):
-        cells = map(level_words, one.levels)
+        own, *below = map(level_words, one.levels)
+        cells = (own, level_words(one.mixture[0]), *below)
         lines.append((one.family.method, *cells, one.family.answering, one.family.training))
     return _table(lines)
 
@@ -290,7 +313,7 @@ def points_beside(
     for place in fair_places(results):
         for name, points in place["points"].items():
             found.setdefault(name, []).extend((place, point) for point in points)
-    made = [_beside(name, points) for name, points in found.items()]
+    made = [_beside(name, points) for name, points in found.items() if points]
     return sorted(made, key=lambda one: (one.ratio, one.method))
 
 

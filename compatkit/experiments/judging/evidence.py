@@ -32,7 +32,9 @@ from compatkit.experiments.judging.claims import (
     ACCURACY,
     AGREEMENT,
     ALL_CLASSES,
+    BESIDE,
     CLAIMS,
+    EARLY,
     GAINS,
     KEPT,
     MATCHED,
@@ -47,7 +49,13 @@ from compatkit.experiments.judging.claims import (
     bears_on,
     place_of,
 )
-from .equal_accuracy import FAMILIES, family_of, lowest_at, lowest_of
+from compatkit.experiments.judging.equal_accuracy import (
+    FAMILIES,
+    family_of,
+    lowest_at,
+    lowest_of,
+    lowest_point,
+)
 from compatkit.experiments.judging.kept_answers import (
     KeptRun,
     KeptTable,
@@ -197,15 +205,23 @@ def _relative_nfr(seen: Seen, asked: Compared) -> np.ndarray:
     if asked.other == "100 %":
         pairs = seen.pairs(asked.method)
         return np.array([_relative(old.correct, new.correct) - 1 for old, new in pairs])
-    kept, at = seen.kept, 0 if asked.other == "the first epoch" else -1
+    epochs = epochs_of(seen.kept)
+    (treated,) = (name for name in epochs if name.startswith("FD"))
+    pairs = list(zip(epochs[treated], epochs["no treatment"], strict=True))
+    asked_for = pairs[: -(-len(pairs) // 5)] if asked.other == EARLY else pairs[-1:]
+    return np.mean([_relative_to(seen.kept, *pair) for pair in asked_for], 0)
+
+
+def _relative_to(kept: KeptTable, treated: list[KeptRun], plain: list[KeptRun]) -> np.ndarray:
+    """Relative NFR of treated runs less that of plain ones, beside the same old models."""
     order = list(kept.of(kept.olds)("test")[0].id)
-    groups = {"old": kept.olds} | {name: runs[at] for name, runs in epochs_of(kept).items()}
-    right = {
-        name: [one.select(order).correct for one in kept.of(runs)("test")]
-        for name, runs in groups.items()
-    }
-    plain, (treated,) = "no treatment", (one for one in groups if one.startswith("FD"))
-    triples = zip(*(right[name] for name in ("old", treated, plain)), strict=True)
+    triples = zip(
+        *(
+            [one.select(order).correct for one in kept.of(runs)("test")]
+            for runs in (kept.olds, treated, plain)
+        ),
+        strict=True,
+    )
     return np.array([_relative(old, one) - _relative(old, other) for old, one, other in triples])
 
 # %% ../../../nbs/experiments/judging/evidence.ipynb #78c7e11c
@@ -265,6 +281,18 @@ def _matched(seen: Seen, asked: Compared) -> np.ndarray:
     return np.mean(found, 0)
 
 
+def _beside(seen: Seen, asked: Compared) -> np.ndarray:
+    """NFR of a method less a mixture's lowest where that is as accurate, read off its whole curve
+    on test; LookupError where no point of the curve is, or no logits are kept.
+    """
+    family, accuracy = FAMILIES[asked.other].method, seen.kept.rows[asked.method].accuracy[0]
+    points = next((found for name, found in _dials(seen.kept) if name == family), [])
+    if (best := lowest_point(points, accuracy)) is None:
+        raise LookupError(f"{asked.other} is nowhere as accurate as {asked.method}")
+    order = list(seen.pairs(asked.method)[0][0].id)
+    return seen.values(asked.method, NFR) - _flips(best.pairs(), order)
+
+
 def _flips_at(curves: Sequence, value: float) -> np.ndarray:
     """(S, N) of negative flips at a value of a dial."""
     pairs = [(one.old, one.at(value)) for one in curves]
@@ -279,6 +307,7 @@ def _flips(pairs: Sequence[tuple], order: list) -> np.ndarray:
 
 _OWN: dict[str, Callable] = {
     MATCHED: _matched,
+    BESIDE: _beside,
     UNCERTAINTY: _uncertainty,
     RELATIVE: _relative_nfr,
     KEPT: _kept_flips,
@@ -326,7 +355,8 @@ def table_evidence(kept: KeptTable) -> dict:
     seen = Seen(kept)
     found = []
     for one in asked:
-        with suppress(ZeroDivisionError):  # nothing flips: no ratio to it, and nothing to judge
+        # nothing flips: no ratio to it, and nothing to judge; or a curve is nowhere as accurate
+        with suppress(ZeroDivisionError, LookupError):
             found.append([*one, *difference_of(seen, one)])
     digests = {"digest": digest_of(kept.table), "content": content_of(kept.table)}
     return digests | {"differences": found}
@@ -445,10 +475,10 @@ def _methods(tables: Sequence[KeptTable]) -> tuple[dict[str, list[Point]], ...]:
     for kept in tables:
         for row in (row for row in kept.table.rows if row.seeds >= DECIDING_SEEDS):
             family = family_of(row.method)
-            able = family and (row.qualified or family.dial)  # of a dial every point is looked at
-            if able and family.method not in curves:
-                many = dials if family.dial else points
-                many.setdefault(family.method, []).extend(_row_points(kept, row))
+            if family and family.method not in curves:
+                found = (dials if family.dial else points).setdefault(family.method, [])
+                # of a dial every point is looked at; what did not qualify counts as no setting
+                found += _row_points(kept, row) if row.qualified or family.dial else []
     once = {  # a row may stand in several tables
         name: list({point[:2]: point for point in found}.values()) for name, found in points.items()
     }

@@ -22,11 +22,13 @@ from compatkit.experiments.judging.claim_verdicts import (
 )
 from compatkit.experiments.judging.claims import (
     ACCURACY,
+    BESIDE,
     CLAIMS,
     CONTROL,
     COST,
     MATCHED,
     NFR,
+    NFR_MC,
     PREFERRED,
     Claim,
     bears_on,
@@ -186,6 +188,48 @@ def test_controls_and_methods_that_lose_accuracy_are_no_rivals():
     losing = row("loser", 0.01, (-0.02, -0.05, 0.01))
     made = table(NEW, row("it"), row("constant gate"), row("payer", 0.01, PAYING), losing)
     assert pairs_of(LOWEST, made) == [] and judge(LOWEST, made, {}) is None
+
+
+def test_a_method_that_pays_has_those_that_pay_as_rivals():
+    made = table(NEW, row("it", 0.01, PAYING), row("payer", 0.01, PAYING), row("constant gate"))
+    (pair,) = pairs_of(LOWEST, made)
+    assert pair == Compared(NFR, "it", "payer")
+
+
+def test_a_mixture_is_a_rival_with_its_whole_curve_at_the_methods_own_accuracy():
+    mixture = replace(row("old-new logits", 0.01, PAYING), setting="0.4; none was on a par")
+    made = table(NEW, row("it"), row("other"), mixture)
+    other, beside = pairs_of(LOWEST, made)
+    assert other == Compared(NFR, "it", "other")
+    assert beside == Compared(BESIDE, "it", "old-new logits")
+    found = judge(LOWEST, made, {other: interval(*CLEAR), beside: interval(*WIDE)})
+    assert found.word == "undecided" and "it − old-new logits at its accuracy, -0.10" in found.words
+    nowhere = judge(LOWEST, made, {other: interval(*CLEAR)})
+    assert nowhere.word == "holds" and "other" in nowhere.words, "no point is as accurate"
+    assert judge(LOWEST, made, {}).word == "not judged"
+    paying = table(NEW, row("it", 0.01, PAYING), mixture)
+    lower = judge(LOWEST, paying, {beside: interval(*CLEAR)})
+    assert lower.word == "holds", "at equal accuracy nobody pays"
+
+
+def test_without_loss_holds_for_nobody_where_selection_found_no_setting_of_one_of_them():
+    made = table(NEW, row("it"), replace(row("pulled"), setting="λ 3; none was on a par"))
+    of_both = replace(NO_LOSS, rows=("it", "pulled"))
+    (pair,) = pairs_of(of_both, made)
+    found = judge(of_both, made, {pair: interval(0.0, -0.004, 0.004)})
+    assert found.word == "undecided" and "pulled: no setting" in found.words
+    worse = judge(of_both, made, {pair: interval(-0.01, -0.0199, -0.0001)})
+    assert worse.word == "does not hold"
+
+
+def test_between_two_choices_no_inconsistency_flip_is_judged():
+    flips = replace(BELOW, quantity=NFR_MC)
+    two, more = (
+        table(*(replace(one, by_seed=({"nfr": 0.03, "nfr_mc": mc},)) for one in (NEW, row("it"))))
+        for mc in (0.03, 0.05)
+    )
+    assert pairs_of(flips, two) == [] and judge(flips, two, {}) is None
+    assert pairs_of(flips, more) == [Compared(NFR_MC, "it", "new model")]
 
 
 @pytest.mark.parametrize("missing", [table(NEW), table(row("it")), table(NEW, Row("it"))])

@@ -92,7 +92,35 @@ def test_summaries_are_medians_in_which_an_unreached_level_counts_as_untreated(t
     assert gated.levels[1] == pytest.approx(Level(1.0, 0.25, 1.25, 2, 3))
     assert gated.levels[2] == pytest.approx(Level(0.75, 0.25, 1.0, 3, 3))
     cells = "1.00 [1.00, 1.00]; 0 of 3 | 1.00 [0.25, 1.25]; 2 of 3 | 0.75 [0.25, 1.00]; 3 of 3"
-    assert f"| gated fusion | {cells} |" in summaries_markdown(tmp_path)
+    own, rest = cells.split(" | ", 1)
+    assert f"| gated fusion | {own} | – | {rest} |" in summaries_markdown(tmp_path)
+
+
+def test_a_method_stands_beside_the_mixture_on_the_upgrades_that_both_have(tmp_path):
+    mixture = FAMILIES["old-new probabilities"].method
+    write(
+        tmp_path,
+        place("x", **{"gated fusion": [0.02] * 3, mixture: [0.01] * 3}),
+        place("y", **{"gated fusion": [0.02] * 3}, within=["of-z"]) | {"methods": {}},
+        place("z", **{mixture: [0.03] * 3}),
+    )
+    found = {one.family.method: one for one in method_summaries(tmp_path)}
+    assert found["gated fusion"].mixture[0] == Level(0.25, 0.25, 0.25, 1, 1)
+    assert found[mixture].mixture == found[mixture].levels
+    assert "| gated fusion | 0.50; 1 of 1 | 0.25; 1 of 1 |" in summaries_markdown(tmp_path)
+
+
+def test_the_same_models_by_another_measure_count_once(tmp_path):
+    write(tmp_path, *(place(one, **{DIAL: [0.02] * 3}) for one in ("x", "x by exact match")))
+    (mixed,) = method_summaries(tmp_path)
+    assert mixed.levels[0].upgrades == 1
+
+
+def test_a_method_of_which_nothing_qualified_is_beside_no_curve(tmp_path):
+    given = {"gated fusion": [None] * 3}
+    write(tmp_path, place("x", points={"gated fusion": []}, **given))
+    assert points_beside(tmp_path) == []
+    assert method_summaries(tmp_path)[0].levels[0] == Level(1, 1, 1, 0, 1)
 
 
 def test_an_adapter_counts_only_where_its_control_works(tmp_path, monkeypatch):
@@ -110,7 +138,7 @@ def test_an_upgrade_whose_old_model_is_as_accurate_as_a_level_is_left_out_there(
     write(tmp_path, place("x", old=0.797, **{DIAL: [0.02, 0.0, 0.0]}))
     (mixed,) = method_summaries(tmp_path)
     assert mixed.levels[0].median == 0.5 and mixed.levels[1:] == (None, None)
-    assert f"| {DIAL} | 0.50; 1 of 1 | – | – |" in summaries_markdown(tmp_path)
+    assert f"| {DIAL} | 0.50; 1 of 1 | – | – | – |" in summaries_markdown(tmp_path)
 
 
 def test_a_point_stands_beside_what_the_curves_give_at_its_accuracy(tmp_path):

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from compatkit.bcwi import Curve
+from compatkit.ensembles import mix
 from compatkit.experiments.judging import evidence as room
 from compatkit.experiments.judging.claim_verdicts import EVIDENCE, Compared, kept_evidence
 from compatkit.experiments.judging.claims import (
     ACCURACY,
     AGREEMENT,
+    BESIDE,
+    EARLY,
     GAINS,
     KEPT,
     MATCHED,
@@ -132,6 +135,25 @@ def test_differences_are_paired_and_scaled(shelf):
     flips = difference_of(seen, Compared(KEPT, "gated fusion", "positive flips"))
     pfr = kept.rows["gated fusion"].pfr[0] / kept.rows["new model"].pfr[0]
     assert flips[0] == pytest.approx(gated / new - pfr)
+
+
+def test_a_mixture_is_read_off_its_curve_at_a_methods_own_accuracy(shelf):
+    kept = shelf.table(NAMES[1])
+    seen, row = Seen(kept), kept.rows["dynamic distillation"]
+    sides = list(zip(*(kept.of(runs)("test") for runs in (kept.olds, kept.news))))
+    points = []
+    for weight in np.linspace(0, 1, 101):
+        mixed = [mix(old, new, weight, "logit") for old, new in sides]
+        flips = [(old.correct & ~one.correct).mean() for (old, _), one in zip(sides, mixed)]
+        points.append((np.mean([one.correct.mean() for one in mixed]), np.mean(flips)))
+    able = [nfr for accuracy, nfr in points if accuracy >= row.accuracy[0] - 1e-9]
+    found = difference_of(seen, Compared(BESIDE, row.method, "old-new logits"))
+    assert found[0] == pytest.approx(row.nfr[0] - min(able)) and found[4] == kept.seeds
+    above = replace(row, accuracy=(0.999, 0.0))
+    rows = tuple(above if one is row else one for one in kept.table.rows)
+    lifted = Seen(KeptTable(shelf, kept.name, replace(kept.table, rows=rows)))
+    with pytest.raises(LookupError, match="nowhere as accurate"):
+        difference_of(lifted, Compared(BESIDE, row.method, "old-new logits"))
 
 
 def test_quantities_that_are_ratios_have_the_value_of_their_definition(shelf):
@@ -322,7 +344,8 @@ def test_the_gap_between_two_trainings_is_that_of_their_relative_nfr(monkeypatch
         return SimpleNamespace(predictions=lambda split: one)
 
     old, plain, treated = answers(slice(0, 20)), answers(slice(10, 40)), answers(slice(0, 20))
-    epochs = {"no treatment": [[old] * 3, [plain] * 3], "FD-LM": [[treated] * 3] * 2}
+    untreated = [old, plain, old, old, old, plain]
+    epochs = {"no treatment": [[one] * 3 for one in untreated], "FD-LM": [[treated] * 3] * 6}
     monkeypatch.setattr(room, "epochs_of", lambda kept: epochs)
 
     def of(runs):
@@ -336,7 +359,7 @@ def test_the_gap_between_two_trainings_is_that_of_their_relative_nfr(monkeypatch
         return difference_of(seen, Compared(RELATIVE, "new model", when))[0]
 
     assert told("the last epoch") == pytest.approx(0 - expected)
-    assert told("the first epoch") == 0
+    assert told(EARLY) == pytest.approx((0 - expected) / 2), "two epochs of six"
 
 
 def test_a_flip_that_comes_again_belongs_to_the_update():
