@@ -342,7 +342,8 @@ def _selected(kept: KeptTable) -> int:
 
 def expected_rows(kept: KeptTable) -> tuple[str, ...] | None:
     """The methods that a table of this kind has, numbers of members as N; None for a kind without
-    a list of its own. A rate is certified only where selection has enough examples for it.
+    a list of its own. A rate is certified only where selection has enough examples for it, and
+    dials that were made before their control lack it.
     """
     kind = f"{kept.notebook}:{kept.kind}"
     if kind == "gated_fusion:3":
@@ -352,6 +353,8 @@ def expected_rows(kept: KeptTable) -> tuple[str, ...] | None:
     wanted = EXPECTED.get(f"{kind} {kept.scale}", EXPECTED.get(kind))
     if kind == "decisions:main" and _selected(kept) < needed_examples(0.02):
         return tuple(name for name in wanted if not name.startswith("rule, NFR at most"))
+    if kind == "muscle:dial" and (control := "cross-entropy alone") not in kept.rows:
+        return tuple(name for name in wanted if name != control)
     return wanted
 
 
