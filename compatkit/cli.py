@@ -265,7 +265,8 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
         files = [plain_file(file) for file in files]
         for option in ("html", "flips", "picture", "comment", "junit"):
             if path := getattr(given, option):
-                outputs.add(path, f"--{option}")
+                columns = None if option == "flips" else ()  # known when the files are read
+                outputs.add(path, f"--{option}", columns)
         compare_files = _compare_many if len(files) > 2 else _compare_two
         status, text = compare_files(files, given, policy, outputs)
     _print(text)
@@ -354,7 +355,6 @@ def _compare_two(
 ) -> tuple[int, str]:
     """Exit status and what is printed, for two versions."""
     from compatkit.compare import report
-    from compatkit.compare.flips import flip_rows, write_rows
 
     if given.picture:
         raise ValueError(
@@ -374,7 +374,7 @@ def _compare_two(
     )
     comparison = report.compare(pair, **_settings(given, policy))
     if given.flips:
-        write_rows(flip_rows(comparison.pair)[0], outputs.add(given.flips, "--flips"))
+        comparison.write_flips(outputs, given.flips)
     if given.html:
         comparison.write_page(outputs, given.html, given.limit)
     text = _for_pull_request(comparison, _shown(comparison, given), given, outputs)
@@ -411,6 +411,7 @@ def _compare_many(
     """
     from compatkit.compare.flips import write_rows
     from compatkit.compare.report import EXIT_STATUS, compare_versions
+    from compatkit.compare.series import flip_columns
 
     _refuse_for_two(given, len(files))
     rename = _renamed(given.rename) | ({given.label: "label"} if given.label else {})
@@ -422,7 +423,9 @@ def _compare_many(
         **_settings(given, policy),
     )
     if given.flips:
-        write_rows(versions.flip_rows()[0], outputs.add(given.flips, "--flips"))
+        rows, _ = versions.flip_rows()
+        columns = flip_columns(rows, versions.steps[0].pair)
+        write_rows(rows, outputs.add(given.flips, "--flips", columns))
     if given.html:
         page = outputs.add(given.html, "--html")
         page.write_text(versions.to_html(given.limit), encoding="utf-8")

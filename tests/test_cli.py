@@ -737,6 +737,36 @@ def test_compare_destroys_nothing(run, folder, written):
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.parametrize(
+    "option, name, theirs",
+    [
+        ("--comment", "NOTES.md", "plan: old → new by May\n"),
+        ("--flips", "mine.csv", "id,quadrant,owner\n1,negative,me\n"),
+        ("--flips", "mine.jsonl", '{"id": "1", "quadrant": "negative", "owner": "me"}\n'),
+        ("--picture", "mine.svg", "<svg><title>how compatkit works</title></svg>"),
+    ],
+)
+def test_what_only_looks_like_a_report_stays(run, folder, tmp_path, option, name, theirs):
+    (tmp_path / name).write_text(theirs)
+    files = ["old.csv", "new.csv", *(["third.csv"] if option == "--picture" else [])]
+    done = run(folder, "compare", *files, option, str(tmp_path / name))
+    fails(done, "cannot tell that it wrote it")
+    assert (tmp_path / name).read_text() == theirs
+
+
+@pytest.mark.parametrize("files", [["old.csv", "new.csv"], ["old.csv", "new.csv", "third.csv"]])
+def test_a_command_may_be_repeated_over_what_it_wrote(run, folder, tmp_path, files):
+    names = ["--html a.html", "--flips a.csv", "--flips a.jsonl", "--flips a.parquet"]
+    names += ["--picture a.png", "--picture a.svg", "--picture a.pdf"] if len(files) > 2 else []
+    names += ["--comment a.md", "--junit a.xml"] if len(files) == 2 else []
+    for option, name in map(str.split, names):
+        for _ in range(2):
+            done = run(folder, "compare", *files, "--quiet", option, str(tmp_path / name))
+            assert done.returncode == 0, done.stderr
+    flips = str(tmp_path / "a.csv")  # where nothing flipped, the columns are the same
+    assert run(folder, "compare", "old.csv", "third.csv", "--flips", flips).returncode == 0
+
+
 def test_a_csv_beside_the_page_replaces_nothing(run, folder, tmp_path):
     (tmp_path / "rep-flips.csv").write_text("mine")
     page = str(tmp_path / "rep.html")

@@ -23,6 +23,7 @@ from .flips import flip_rows
 from .report import Comparison, compare
 from .sections import Data, as_markdown, in_markdown, percent, visible
 from .suites import Suite, are_suites, compare_suites, suite_sections
+from ..support.outputs import COMMENT_MARK
 
 # %% ../../nbs/compare/pull_requests.ipynb #21081739
 ENDING = ".blessed.json"
@@ -178,7 +179,8 @@ def _of_pair(found: Comparison) -> Iterator[str]:
     summary = found.summary
     old, new = (in_markdown(Data(summary[name])) for name in ("old", "new"))
     judged = f" (gate: {found.status})" if found.status else ""
-    yield from (f"### {old} → {new}: {found.verdict}{judged}", "", _prose(found.reason))
+    head = f"### {old} → {new}: {found.verdict}{judged}"
+    yield from (head, COMMENT_MARK, _prose(found.reason))
     bad = [condition for condition in _conditions(found) if condition["status"] != "holds"]
     if bad:
         yield from ("", "| condition | where | what became of it |", "| :-- | :-- | :-- |")
@@ -199,7 +201,7 @@ def _of_pair(found: Comparison) -> Iterator[str]:
 
 def _of_suite(suite: Suite) -> Iterator[str]:
     """Verdict, the tasks with the worst first, and what broke in those that fail."""
-    yield from (f"### {suite.status}", "", _prose(suite.reason))
+    yield from (f"### {suite.status}", COMMENT_MARK, _prose(suite.reason))
     table, *others = suite_sections(suite)
     rest = len(table.rows) - _TASKS
     note = f"{rest:,} more tasks are not shown." if rest > 0 else ""
@@ -307,7 +309,8 @@ def junit(found: Comparison | Suite) -> str:
             told.text = _clean(reason)
     ElementTree.indent(suite)
     return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, "unicode") + "\n"
+        f'<?xml version="1.0" encoding="UTF-8"?>\n{COMMENT_MARK}\n'
+        f"{ElementTree.tostring(suite, 'unicode')}\n"
     )
 
 # %% ../../nbs/compare/pull_requests.ipynb #425e12f5

@@ -38,7 +38,7 @@ from compatkit.compare.sections import (
     styled,
     visible,
 )
-from .series import Versions, versions_of
+from .series import Versions, flip_columns, versions_of
 from .slices import as_categories
 from .verdict import Settings, normalized, summarize
 from ..predictions import ENDINGS, Predictions
@@ -59,6 +59,7 @@ class Comparison:
 
     pair: Pair
     summary: dict  # what `verdict.summarize` gives
+    inputs: tuple = ()  # paths of files that were read, which nothing written replaces
 
     @property
     def verdict(self) -> str:
@@ -101,10 +102,22 @@ class Comparison:
         path: str | PathLike,  # .csv, .jsonl or .parquet
         force: bool = False,  # replace a file that compatkit did not write
     ) -> Path:
-        """Writes every flip as a row. Returns the path; ValueError for a foreign file."""
-        with Outputs(force=force) as outputs:
-            write_rows(flip_rows(self.pair)[0], outputs.add(path))
+        """Writes every flip as a row. Returns the path; ValueError for a foreign file, and even
+        by force for one that was compared.
+        """
+        with Outputs(self.inputs, force) as outputs:
+            self.write_flips(outputs, path, "the flips")
         return Path(path)
+
+    def write_flips(
+        self,
+        outputs: Outputs,
+        path: str | PathLike,
+        called: str = "--flips",  # what errors call it: the command's option
+    ) -> None:
+        """The same among other outputs, which appear together."""
+        rows, _ = flip_rows(self.pair)
+        write_rows(rows, outputs.add(path, called, flip_columns(rows, self.pair)))
 
     def __repr__(self):
         return (
@@ -150,9 +163,9 @@ class Comparison:
         force: bool = False,  # replace files that compatkit did not write
     ) -> list[Path]:
         """Writes the page, and the flips beyond `most` as csv. Returns the paths; ValueError for
-        a foreign file.
+        a foreign file, and even by force for one that was compared.
         """
-        with Outputs(force=force) as outputs:
+        with Outputs(self.inputs, force) as outputs:
             return self.write_page(outputs, path, most, ("the page", "the flips beyond `most`,"))
 
     def write_page(
@@ -176,7 +189,8 @@ class Comparison:
             csv_name=beside.name if left_out else None,
         )
         if left_out:
-            write_rows(rows[most:], outputs.add(beside, called[1]))
+            columns = flip_columns(rows, self.pair)
+            write_rows(rows[most:], outputs.add(beside, called[1], columns))
         outputs.add(path, called[0]).write_text(page, encoding="utf-8")
         return [path, beside] if left_out else [path]
 
@@ -349,6 +363,11 @@ def _tolerance(tolerance: float | str | None, policy: Policy | None) -> float:
     return limits[0] if limits else 0.01
 
 
+def _paths(given: Iterable) -> tuple[Path, ...]:
+    """Those of the given things that are paths."""
+    return tuple(Path(one) for one in given if isinstance(one, (str, PathLike)))
+
+
 def _with_categories(pair: Pair, categorical: tuple) -> Pair:
     """The pair with some columns of numbers as text, each distinct value for itself."""
     chosen = {}
@@ -391,19 +410,19 @@ def compare(
     """
     slices = (slices,) if isinstance(slices, str) else tuple(slices)
     slices = tuple(dict.fromkeys([*slices, *categorical, *numeric]))
-    policy = _as_policy(policy)
-    pair = _as_pair(old, new, on_missing, names, columns_for(slices, policy), rename, wanted)
+    limits = _as_policy(policy)
+    pair = _as_pair(old, new, on_missing, names, columns_for(slices, limits), rename, wanted)
     pair = _with_categories(normalized(pair) if normalize else pair, tuple(categorical))
     settings = Settings(
         slices,
         pairs,
         tuple(numeric),
-        policy,
-        _tolerance(tolerance, policy),
+        limits,
+        _tolerance(tolerance, limits),
         share(margin, "margin"),
         share(confidence, "confidence"),
     )
-    return Comparison(pair, summarize(pair, settings))
+    return Comparison(pair, summarize(pair, settings), _paths([old, new, policy]))
 
 # %% ../../nbs/compare/report.ipynb #dd1718dc
 def _headings(versions):
@@ -453,6 +472,8 @@ def compare_versions(
 
     Raises ValueError as `compare` does.
     """
+    versions = list(versions)
+    read = _paths([*versions, settings.get("policy")])
     versions = [
         plain_file(given) if isinstance(given, (str, PathLike)) else given for given in versions
     ]
@@ -468,4 +489,5 @@ def compare_versions(
     ]
     pairs = [normalized(pair) for pair in pairs] if normalize else pairs
     matrix, steps = versions_of(pairs, names)
-    return replace(matrix, steps=tuple(compare(step, **settings) for step in steps))
+    found = (replace(compare(step, **settings), inputs=read) for step in steps)
+    return replace(matrix, steps=tuple(found))

@@ -364,6 +364,27 @@ def test_a_foreign_file_is_replaced_only_by_force(tmp_path, save, name):
     assert written == path.read_text() != "theirs"
 
 
+def test_what_was_compared_is_replaced_not_even_by_force(tmp_path):
+    paths = [tmp_path / f"{name}.csv" for name in ("old", "new", "third")]
+    for path, side in zip(paths, (*sides(), sides()[0])):
+        side.save(path)
+    before = [path.read_bytes() for path in paths]
+    for found in (compare(*paths[:2]), compare_versions(paths).steps[0]):
+        for save in (found.save_html, found.save_flips):
+            with pytest.raises(ValueError, match="which is read"):
+                save(paths[0], force=True)
+    assert [path.read_bytes() for path in paths] == before
+
+
+def test_flips_with_a_column_of_somebodys_own_stay(tmp_path):
+    path = compare(*sides()).save_flips(tmp_path / "flips.csv")
+    annotated = path.read_text().replace("\n", ",mine\n")
+    path.write_text(annotated)
+    with pytest.raises(ValueError, match="cannot tell that it wrote it"):
+        compare(*sides()).save_flips(path)
+    assert path.read_text() == annotated
+
+
 def test_flips_are_saved_as_they_are_shown(tmp_path):
     found = compare(*sides(), ["kind"])
     with open(found.save_flips(tmp_path / "flips.csv"), encoding="utf-8", newline="") as file:
