@@ -10,7 +10,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -254,8 +255,7 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
         check_blessed(file)
     if sum(file == Path("-") for file in files) > 1:
         raise ValueError("the standard input can be read once: give the other version as a file")
-    if not (given.old and given.new):
-        _refuse_twice(files)
+    _refuse_twice(files, given.old, given.new)
     if are_suites(files):
         return _compare_suites(files, given)
     limits = {name: value for name in LIMITS if (value := getattr(given, name, None)) is not None}
@@ -273,10 +273,17 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     return status
 
 
-def _refuse_twice(files: Iterable[Path]) -> None:
+def _refuse_twice(files: Sequence[Path], old: str | None = None, new: str | None = None) -> None:
     """Raises ValueError for a version that follows on itself: nothing is learnt from it, and a
-    gate would hold.
+    gate would hold. `old` and `new` are the two versions in one file.
     """
+    if old and new and old != new:
+        return
+    if old and old == new and len(files) == 1:
+        raise ValueError(
+            f"{old!r} is given twice, as --old and --new, and a version compared with itself never "
+            "flips: name the column of the other version"
+        )
     for file, following in pairwise(files):
         if file.exists() and following.exists() and file.samefile(following):
             raise ValueError(
@@ -890,13 +897,17 @@ def _explained(error):
         return str(error)
     if isinstance(error, MemoryError):
         return "the files do not fit into memory"
-    return f"{type(error).__name__}: {error}"
+    told = "this is a fault of compatkit, so please report it with the command that led to it"
+    return f"{type(error).__name__}: {error}: {told}"
 
 
 def _print_error(message: str) -> None:
-    """One line on the error stream."""
+    """One line on the error stream, if there is one that takes it."""
+    if sys.stderr is None:  # closed by whoever called
+        return
     text = _encodable(visible(message, 2000), sys.stderr.encoding or "utf-8")
-    print("error:", text, file=sys.stderr)
+    with suppress(OSError):
+        print("error:", text, file=sys.stderr)
 
 
 def _stop(*_) -> None:
@@ -916,7 +927,9 @@ def main(
         status = app(arguments, standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic of polars is no Exception
         _print_error(_explained(error))
         sys.exit(2)
     sys.exit(status or 0)

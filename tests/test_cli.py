@@ -343,6 +343,8 @@ def test_tolerance_moves_the_verdict(run, folder):
         (["old.csv", "new.csv", "--picture", "a.png"], "three or more"),
         (["old.csv", "new.csv", "--old", "v1"], "there are two"),
         (["both.csv", "--old", "v1", "--new", "v3", "--label", "y"], "v3"),
+        (["both.csv", "--old", "v1", "--new", "v1", "--label", "y"], "'v1' is given twice"),
+        (["old.csv", "old.csv", "--old", "v1", "--new", "v1"], "old.csv is given twice"),
         (
             ["both.csv", "--old", "v1", "--new", "v2", "--label", "y", "--on-missing", "drop"],
             "are for two files",
@@ -458,10 +460,18 @@ def test_an_interrupt_is_quiet(folder, monkeypatch, capsys):
     assert left.value.code == 130 and capsys.readouterr().err == ""
 
 
+class PanicException(BaseException):
+    """As polars raises it: no Exception."""
+
+
+REPORT = "this is a fault of compatkit, so please report it with the command that led to it"
+
+
 @pytest.mark.parametrize(
     "error, line",
     [
-        (KeyError("x"), "error: KeyError: 'x'\n"),
+        (KeyError("x"), f"error: KeyError: 'x': {REPORT}\n"),
+        (PanicException("no row 7"), f"error: PanicException: no row 7: {REPORT}\n"),
         (MemoryError(), "error: the files do not fit into memory\n"),
         (ValueError("a\nb"), "error: a\\nb\n"),
         (
@@ -774,6 +784,13 @@ def test_a_csv_beside_the_page_replaces_nothing(run, folder, tmp_path):
     assert (tmp_path / "rep-flips.csv").read_text() == "mine" and list(tmp_path.iterdir()) == [
         tmp_path / "rep-flips.csv"
     ]
+
+
+@pytest.mark.parametrize("stream", [">&-", "> /dev/full"])
+def test_an_error_stream_that_takes_nothing_changes_no_status(folder, stream):
+    command = f'"{sys.executable}" -m compatkit.cli compare nothing.csv new.csv 2{stream}'
+    done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True)
+    assert (done.returncode, done.stdout) == (2, b"")
 
 
 def test_a_failed_comparison_keeps_the_last_report(run, folder, tmp_path, monkeypatch):

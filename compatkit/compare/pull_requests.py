@@ -65,9 +65,19 @@ def bless(
     return record
 
 
-def check_blessed(path: Path) -> None:
+def check_blessed(
+    path: Path,  # of a file, or of a folder that may hold some
+) -> None:
     """Raises ValueError where a file was blessed and is another one now."""
-    record = path.with_name(path.name + ENDING)
+    if path.is_dir():
+        for record in sorted(path.rglob(f"*{ENDING}")):
+            _check_record(record.with_name(record.name.removesuffix(ENDING)), record)
+    else:
+        _check_record(path, path.with_name(path.name + ENDING))
+
+
+def _check_record(path: Path, record: Path) -> None:
+    """Raises ValueError where the file is not the one that the record is about."""
     if not (record.is_file() and path.is_file()):
         return
     try:
