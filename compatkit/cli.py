@@ -322,10 +322,10 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
 
 def _shown_suite(suite, given: SimpleNamespace) -> str:
     """A suite as it was asked for."""
-    from json import dumps
+    from compatkit.compare.series import as_json
 
     if given.json:
-        return dumps(suite.to_dict(), indent=2) + "\n"
+        return as_json(suite.to_dict()) + "\n"
     if given.markdown:
         return suite.to_markdown()
     return suite.status + "\n" if given.quiet else str(suite)

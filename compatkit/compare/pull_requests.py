@@ -22,6 +22,7 @@ from xml.etree import ElementTree
 from .flips import flip_rows
 from .report import Comparison, compare
 from .sections import Data, as_markdown, in_markdown, percent, visible
+from .series import prose
 from .suites import Suite, are_suites, compare_suites, suite_sections
 from ..support.outputs import COMMENT_MARK
 
@@ -178,24 +179,18 @@ def comment(
     return "\n".join([*lines[: MOST_LINES - len(last)], *last]) + "\n"
 
 
-def _prose(text: str) -> str:
-    """A sentence of ours, as code where it quotes text from data that could be Markdown."""
-    plain = not re.search(r"[`<>@\[\]|*_#~\\\n]|://|www\.", text)
-    return text if plain else in_markdown(Data(text), 2000)
-
-
 def _of_pair(found: Comparison) -> Iterator[str]:
     """Verdict, broken conditions, what broke, where, and what must be known."""
     summary = found.summary
     old, new = (in_markdown(Data(summary[name])) for name in ("old", "new"))
     judged = f" (gate: {found.status})" if found.status else ""
     head = f"### {old} → {new}: {found.verdict}{judged}"
-    yield from (head, COMMENT_MARK, _prose(found.reason))
+    yield from (head, COMMENT_MARK, prose(found.reason))
     bad = [condition for condition in _conditions(found) if condition["status"] != "holds"]
     if bad:
         yield from ("", "| condition | where | what became of it |", "| :-- | :-- | :-- |")
     for one in bad[:8]:
-        told = f"{one['status']}: {_prose(one['reason'])}"
+        told = f"{one['status']}: {prose(one['reason'])}"
         yield f"| {one['name']} | {in_markdown(Data(_where(one)))} | {told} |"
     yield from _broken(found)
     worse = [one for one in summary["slices"] if one["significant"]]
@@ -206,12 +201,12 @@ def _of_pair(found: Comparison) -> Iterator[str]:
         yield f"- {in_markdown(Data(_where(one)))}: NFR {nfr} of {one['n']:,}"
     if summary["notes"]:
         yield ""
-    yield from (f"- {_prose(visible(note, 500))}" for note in summary["notes"][:5])
+    yield from (f"- {prose(note, 500)}" for note in summary["notes"][:5])
 
 
 def _of_suite(suite: Suite) -> Iterator[str]:
     """Verdict, the tasks with the worst first, and what broke in those that fail."""
-    yield from (f"### {suite.status}", COMMENT_MARK, _prose(suite.reason))
+    yield from (f"### {suite.status}", COMMENT_MARK, prose(suite.reason))
     table, *others = suite_sections(suite)
     rest = len(table.rows) - _TASKS
     note = f"{rest:,} more tasks are not shown." if rest > 0 else ""
@@ -241,7 +236,7 @@ def annotations(found: Comparison | Suite) -> list[str]:
     if isinstance(found, Suite):
         return [
             *_task_annotations(found),
-            _command(_level(found), f"suite: {found.status}", found.reason),
+            _command(_level(found), f"suite: {found.status}", visible(found.reason, 1000)),
         ]
     kinds = {"failed": "error", "too little data": "warning"}
     lines = [

@@ -38,10 +38,10 @@ from compatkit.compare.sections import (
     styled,
     visible,
 )
-from .series import Versions, flip_columns, versions_of
+from .series import Versions, as_json, flip_columns, prose, versions_of
 from .slices import as_categories
 from .verdict import Settings, normalized, summarize
-from ..predictions import ENDINGS, Predictions
+from ..predictions import ENDINGS, Predictions, log_probability
 from ..support.missing import brought
 from ..support.outputs import Outputs
 from ..support.table_files import plain_file
@@ -88,7 +88,7 @@ class Comparison:
         """The same as JSON text; text in it stays ASCII."""
         rows, more = flip_rows(self.pair, most=flips) if flips else ([], 0)
         listed = {"flips": rows, "flips_left_out": more} if flips else {}
-        return json.dumps(self.summary | listed, indent=indent, allow_nan=False, default=str)
+        return as_json(self.summary | listed, indent)
 
     def flips(self) -> "DataFrame":
         """The examples whose answer got better, worse or differently wrong, as a pandas
@@ -253,7 +253,7 @@ def _markdown_of(comparison: Comparison) -> str:
     ]
     old, new = (in_markdown(Data(summary[name])) for name in ("old", "new"))
     gate = f"**{_gate_in_words(summary)}**\n\n" if summary["gate"] else ""
-    head = f"### {old} → {new}: {comparison.verdict}\n\n{gate}{comparison.reason}"
+    head = f"### {old} → {new}: {comparison.verdict}\n\n{gate}{prose(comparison.reason)}"
     notes = "\n".join(f"- {in_markdown(Data(note), 500)}" for note in summary["notes"])
     tables = map(as_markdown, filter(None, sections))
     return "\n\n".join(filter(None, [head, notes, *tables])) + "\n"
@@ -269,7 +269,17 @@ def _html_of(comparison: Comparison) -> str:
     return f"<div>{head}{gate}<p>{escape(comparison.reason)}</p>{notes}{tables}</div>"
 
 # %% ../../nbs/compare/report.ipynb #46a10348
-_KNOWN = ("id", "label", "prediction", "score", "text", "logits", "probabilities")
+_KNOWN = ("id", "label", "prediction", "score", "text", "logits")
+
+
+def _matrix_of(values, what):
+    """(N, C) of a column with a list in each row. Raises ValueError for lists of other lengths."""
+    try:
+        return np.array([*values])
+    except ValueError:
+        raise ValueError(
+            f"{what} has rows of different lengths: give each row one number a class"
+        ) from None
 
 
 def _as_predictions(
@@ -291,6 +301,10 @@ def _as_predictions(
             f"the data frame {name} has no column `id` (found: {', '.join(map(visible, fields))}): "
             "add one that names each example"
         )
+    for known in fields.keys() & {"logits", "probabilities"}:
+        fields[known] = _matrix_of(fields[known], f"the data frame {name}: `{known}`")
+    if (probability := fields.pop("probabilities", None)) is not None:
+        fields.setdefault("logits", log_probability(probability, fields["id"]))
     return Predictions(
         **{known: fields.pop(known) for known in _KNOWN if known in fields}, columns=fields
     )
@@ -314,7 +328,9 @@ def columns_for(
 
 
 def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None):
-    """The pair of what was given."""
+    """The pair of what was given. Raises ValueError where it is none, or has not two names."""
+    if names is not None and (isinstance(names, str) or len(names) != 2):
+        raise ValueError(f"names must be two, (old, new), not {names!r}")
     if isinstance(old, Pair):
         if new is not None:
             raise ValueError("a Pair holds both versions already: call compare(pair)")
@@ -341,6 +357,11 @@ def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None):
         on_missing=on_missing,
         names=tuple(names),
     )
+
+
+def _columns(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Names of columns, of which one may be given alone."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _as_policy(policy: Policy | Mapping | str | PathLike | None) -> Policy | None:
@@ -396,8 +417,9 @@ def compare(
     # column in the files -> name here, such as {"y": "label", "answer": "prediction"}
     rename: Mapping[str, str] | None = None,
     pairs: bool = False,  # slices by every combination of the values of two columns as well
-    categorical: Sequence[str] = (),  # columns of numbers whose single values are slices
-    numeric: Sequence[str] = (),  # columns that are cut into quarters, however few values they have
+    categorical: str | Sequence[str] = (),  # columns of numbers whose single values are slices
+    # columns that are cut into quarters, however few values they have
+    numeric: str | Sequence[str] = (),
     confidence: float | str = 0.95,  # of every interval, 50 to 99.9 %
     # compare answers without regard to case, spaces around them and forms of Unicode
     normalize: bool = False,
@@ -408,15 +430,15 @@ def compare(
 
     Raises ValueError or FileNotFoundError that say what to do.
     """
-    slices = (slices,) if isinstance(slices, str) else tuple(slices)
+    slices, categorical, numeric = map(_columns, (slices, categorical, numeric))
     slices = tuple(dict.fromkeys([*slices, *categorical, *numeric]))
     limits = _as_policy(policy)
     pair = _as_pair(old, new, on_missing, names, columns_for(slices, limits), rename, wanted)
-    pair = _with_categories(normalized(pair) if normalize else pair, tuple(categorical))
+    pair = _with_categories(normalized(pair) if normalize else pair, categorical)
     settings = Settings(
         slices,
         pairs,
-        tuple(numeric),
+        numeric,
         limits,
         _tolerance(tolerance, limits),
         share(margin, "margin"),
@@ -453,7 +475,7 @@ def _headings_for(versions: list, names) -> list[str]:
         )
     names = _headings(versions) if names is None else list(names)
     if len(names) != len(versions):
-        raise ValueError(f"{len(names)} names for {len(versions)} versions")
+        raise ValueError(f"{len(names)} names for {len(versions)} versions: give one for each")
     return names
 
 
@@ -480,7 +502,9 @@ def compare_versions(
     names = _headings_for(versions, names)
     policy = settings["policy"] = _as_policy(settings.get("policy"))
     slices = [
-        name for key in ("slices", "categorical", "numeric") for name in settings.get(key, ())
+        name
+        for key in ("slices", "categorical", "numeric")
+        for name in _columns(settings.get(key, ()))
     ]
     columns = columns_for(slices, policy)
     pairs = [
