@@ -10,7 +10,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -254,8 +255,7 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
         check_blessed(file)
     if sum(file == Path("-") for file in files) > 1:
         raise ValueError("the standard input can be read once: give the other version as a file")
-    if not (given.old and given.new):
-        _refuse_twice(files)
+    _refuse_twice(files, given.old, given.new)
     if are_suites(files):
         return _compare_suites(files, given)
     limits = {name: value for name in LIMITS if (value := getattr(given, name, None)) is not None}
@@ -265,17 +265,25 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
         files = [plain_file(file) for file in files]
         for option in ("html", "flips", "picture", "comment", "junit"):
             if path := getattr(given, option):
-                outputs.add(path, f"--{option}")
+                columns = None if option == "flips" else ()  # known when the files are read
+                outputs.add(path, f"--{option}", columns)
         compare_files = _compare_many if len(files) > 2 else _compare_two
         status, text = compare_files(files, given, policy, outputs)
     _print(text)
     return status
 
 
-def _refuse_twice(files: Iterable[Path]) -> None:
+def _refuse_twice(files: Sequence[Path], old: str | None = None, new: str | None = None) -> None:
     """Raises ValueError for a version that follows on itself: nothing is learnt from it, and a
-    gate would hold.
+    gate would hold. `old` and `new` are the two versions in one file.
     """
+    if old and new and old != new:
+        return
+    if old and old == new and len(files) == 1:
+        raise ValueError(
+            f"{old!r} is given twice, as --old and --new, and a version compared with itself never "
+            "flips: name the column of the other version"
+        )
     for file, following in pairwise(files):
         if file.exists() and following.exists() and file.samefile(following):
             raise ValueError(
@@ -314,10 +322,10 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
 
 def _shown_suite(suite, given: SimpleNamespace) -> str:
     """A suite as it was asked for."""
-    from json import dumps
+    from compatkit.compare.series import as_json
 
     if given.json:
-        return dumps(suite.to_dict(), indent=2) + "\n"
+        return as_json(suite.to_dict()) + "\n"
     if given.markdown:
         return suite.to_markdown()
     return suite.status + "\n" if given.quiet else str(suite)
@@ -354,7 +362,6 @@ def _compare_two(
 ) -> tuple[int, str]:
     """Exit status and what is printed, for two versions."""
     from compatkit.compare import report
-    from compatkit.compare.flips import flip_rows, write_rows
 
     if given.picture:
         raise ValueError(
@@ -374,7 +381,7 @@ def _compare_two(
     )
     comparison = report.compare(pair, **_settings(given, policy))
     if given.flips:
-        write_rows(flip_rows(comparison.pair)[0], outputs.add(given.flips, "--flips"))
+        comparison.write_flips(outputs, given.flips)
     if given.html:
         comparison.write_page(outputs, given.html, given.limit)
     text = _for_pull_request(comparison, _shown(comparison, given), given, outputs)
@@ -411,6 +418,7 @@ def _compare_many(
     """
     from compatkit.compare.flips import write_rows
     from compatkit.compare.report import EXIT_STATUS, compare_versions
+    from compatkit.compare.series import flip_columns
 
     _refuse_for_two(given, len(files))
     rename = _renamed(given.rename) | ({given.label: "label"} if given.label else {})
@@ -422,7 +430,9 @@ def _compare_many(
         **_settings(given, policy),
     )
     if given.flips:
-        write_rows(versions.flip_rows()[0], outputs.add(given.flips, "--flips"))
+        rows, _ = versions.flip_rows()
+        columns = flip_columns(rows, versions.steps[0].pair)
+        write_rows(rows, outputs.add(given.flips, "--flips", columns))
     if given.html:
         page = outputs.add(given.html, "--html")
         page.write_text(versions.to_html(given.limit), encoding="utf-8")
@@ -887,13 +897,17 @@ def _explained(error):
         return str(error)
     if isinstance(error, MemoryError):
         return "the files do not fit into memory"
-    return f"{type(error).__name__}: {error}"
+    told = "this is a fault of compatkit, so please report it with the command that led to it"
+    return f"{type(error).__name__}: {error}: {told}"
 
 
 def _print_error(message: str) -> None:
-    """One line on the error stream."""
+    """One line on the error stream, if there is one that takes it."""
+    if sys.stderr is None:  # closed by whoever called
+        return
     text = _encodable(visible(message, 2000), sys.stderr.encoding or "utf-8")
-    print("error:", text, file=sys.stderr)
+    with suppress(OSError):
+        print("error:", text, file=sys.stderr)
 
 
 def _stop(*_) -> None:
@@ -913,7 +927,9 @@ def main(
         status = app(arguments, standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic of polars is no Exception
         _print_error(_explained(error))
         sys.exit(2)
     sys.exit(status or 0)

@@ -343,6 +343,8 @@ def test_tolerance_moves_the_verdict(run, folder):
         (["old.csv", "new.csv", "--picture", "a.png"], "three or more"),
         (["old.csv", "new.csv", "--old", "v1"], "there are two"),
         (["both.csv", "--old", "v1", "--new", "v3", "--label", "y"], "v3"),
+        (["both.csv", "--old", "v1", "--new", "v1", "--label", "y"], "'v1' is given twice"),
+        (["old.csv", "old.csv", "--old", "v1", "--new", "v1"], "old.csv is given twice"),
         (
             ["both.csv", "--old", "v1", "--new", "v2", "--label", "y", "--on-missing", "drop"],
             "are for two files",
@@ -458,10 +460,18 @@ def test_an_interrupt_is_quiet(folder, monkeypatch, capsys):
     assert left.value.code == 130 and capsys.readouterr().err == ""
 
 
+class PanicException(BaseException):
+    """As polars raises it: no Exception."""
+
+
+REPORT = "this is a fault of compatkit, so please report it with the command that led to it"
+
+
 @pytest.mark.parametrize(
     "error, line",
     [
-        (KeyError("x"), "error: KeyError: 'x'\n"),
+        (KeyError("x"), f"error: KeyError: 'x': {REPORT}\n"),
+        (PanicException("no row 7"), f"error: PanicException: no row 7: {REPORT}\n"),
         (MemoryError(), "error: the files do not fit into memory\n"),
         (ValueError("a\nb"), "error: a\\nb\n"),
         (
@@ -737,6 +747,36 @@ def test_compare_destroys_nothing(run, folder, written):
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.parametrize(
+    "option, name, theirs",
+    [
+        ("--comment", "NOTES.md", "plan: old → new by May\n"),
+        ("--flips", "mine.csv", "id,quadrant,owner\n1,negative,me\n"),
+        ("--flips", "mine.jsonl", '{"id": "1", "quadrant": "negative", "owner": "me"}\n'),
+        ("--picture", "mine.svg", "<svg><title>how compatkit works</title></svg>"),
+    ],
+)
+def test_what_only_looks_like_a_report_stays(run, folder, tmp_path, option, name, theirs):
+    (tmp_path / name).write_text(theirs)
+    files = ["old.csv", "new.csv", *(["third.csv"] if option == "--picture" else [])]
+    done = run(folder, "compare", *files, option, str(tmp_path / name))
+    fails(done, "cannot tell that it wrote it")
+    assert (tmp_path / name).read_text() == theirs
+
+
+@pytest.mark.parametrize("files", [["old.csv", "new.csv"], ["old.csv", "new.csv", "third.csv"]])
+def test_a_command_may_be_repeated_over_what_it_wrote(run, folder, tmp_path, files):
+    names = ["--html a.html", "--flips a.csv", "--flips a.jsonl", "--flips a.parquet"]
+    names += ["--picture a.png", "--picture a.svg", "--picture a.pdf"] if len(files) > 2 else []
+    names += ["--comment a.md", "--junit a.xml"] if len(files) == 2 else []
+    for option, name in map(str.split, names):
+        for _ in range(2):
+            done = run(folder, "compare", *files, "--quiet", option, str(tmp_path / name))
+            assert done.returncode == 0, done.stderr
+    flips = str(tmp_path / "a.csv")  # where nothing flipped, the columns are the same
+    assert run(folder, "compare", "old.csv", "third.csv", "--flips", flips).returncode == 0
+
+
 def test_a_csv_beside_the_page_replaces_nothing(run, folder, tmp_path):
     (tmp_path / "rep-flips.csv").write_text("mine")
     page = str(tmp_path / "rep.html")
@@ -744,6 +784,13 @@ def test_a_csv_beside_the_page_replaces_nothing(run, folder, tmp_path):
     assert (tmp_path / "rep-flips.csv").read_text() == "mine" and list(tmp_path.iterdir()) == [
         tmp_path / "rep-flips.csv"
     ]
+
+
+@pytest.mark.parametrize("stream", [">&-", "> /dev/full"])
+def test_an_error_stream_that_takes_nothing_changes_no_status(folder, stream):
+    command = f'"{sys.executable}" -m compatkit.cli compare nothing.csv new.csv 2{stream}'
+    done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True)
+    assert (done.returncode, done.stdout) == (2, b"")
 
 
 def test_a_failed_comparison_keeps_the_last_report(run, folder, tmp_path, monkeypatch):

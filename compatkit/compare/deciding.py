@@ -8,7 +8,6 @@ __all__ = ['POSTERIORS', 'Rule', 'Decided', 'decide_file', 'naming', 'rule_from_
 # %% ../../nbs/compare/deciding.ipynb #d8ea99ea
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,6 +57,7 @@ from compatkit.predictions import (
     with_labels,
 )
 from ..support.messages import few
+from ..support.outputs import Outputs
 from ..support.table_files import plain_file
 
 # %% ../../nbs/compare/deciding.ipynb #9a1a3c89
@@ -318,23 +318,7 @@ class _OldAnswers:
         order = np.argsort(keys)
         self.keys, self.column = keys[order], column[np.concatenate(codes)[order]].astype(np.int32)
         self.logits = np.concatenate(logits)[order] if logits else None
-        if (again := self.keys[1:] == self.keys[:-1]).any():
-            self._refuse(set(self.keys[1:][again].tolist()), pieces)
-
-    def _refuse(self, repeated, pieces):
-        """Raises ValueError naming the repeated ids; their hashes do not, so the pieces are gone
-        through again.
-        """
-        found = [
-            one
-            for piece in pieces()
-            for one, key in zip(piece.id.tolist(), _keys(piece.id).tolist())
-            if key in repeated
-        ]
-        raise ValueError(
-            f"repeated ids among the old answers: {list(dict.fromkeys(found))[:3]}: keep one row "
-            "per example"
-        )
+        _refuse_repeated_keys(self.keys, pieces, " among the old answers:")
 
     def find(self, ids):
         """(N,) places of the ids, -1 for those that are not there."""
@@ -343,6 +327,28 @@ class _OldAnswers:
         keys = _keys(ids)
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[place] == keys, place, -1)
+
+
+def _refuse_repeated_keys(
+    keys,  # sorted
+    pieces,  # () -> the Predictions whose ids they stand for, one after the other
+    where,  # for the message
+):
+    """Raises ValueError naming the ids that stand there twice; their hashes do not say them, so
+    the pieces are gone through again.
+    """
+    repeated = set(keys[1:][keys[1:] == keys[:-1]].tolist())
+    if not repeated:
+        return
+    found = [
+        one
+        for piece in pieces()
+        for one, key in zip(piece.id.tolist(), _keys(piece.id).tolist())
+        if key in repeated
+    ]
+    raise ValueError(
+        f"repeated ids{where} {list(dict.fromkeys(found))[:3]}: keep one row per example"
+    )
 
 
 def _keys(ids):
@@ -418,8 +424,8 @@ def _cut_jsonl(path, piece, rows):
 
 # %% ../../nbs/compare/deciding.ipynb #fec6420c
 class _Writer:
-    """Appends Predictions to a new .parquet, .csv or .jsonl file, which takes its name when all
-    is written.
+    """Appends Predictions to a new .parquet, .csv or .jsonl file, in a folder that nothing else is
+    kept in.
     """
 
     def __init__(self, path):
@@ -428,49 +434,32 @@ class _Writer:
             raise ValueError(
                 f"cannot write {self.path.name!r}: the name must end in {', '.join(ENDINGS)}"
             )
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.folder = tempfile.TemporaryDirectory(
-            dir=self.path.parent, prefix=f".{self.path.name}."
-        )
-        self.whole, self.piece = (
-            Path(self.folder.name) / f"{name}{self.path.suffix}" for name in ("whole", "piece")
-        )
         self.pieces = []  # of parquet, which cannot be appended to
-
-    def __enter__(self):
-        return self
 
     def add(self, predictions):
         """Appends; nothing for no examples."""
         if not len(predictions):
             return
+        piece = self.path.with_stem(f"{self.path.stem}-{len(self.pieces)}")
+        predictions.save(piece)
         if self.path.suffix == ".parquet":
-            piece = self.piece.with_stem(f"piece-{len(self.pieces)}")
-            self.pieces.append(predictions.save(piece))
+            self.pieces.append(piece)
             return
-        predictions.save(self.piece)
-        with open(self.piece, "rb") as piece, open(self.whole, "ab") as whole:
+        with open(piece, "rb") as piece, open(self.path, "ab") as whole:
             if self.path.suffix == ".csv" and whole.tell():
                 piece.readline()  # the header stands there already
             shutil.copyfileobj(piece, whole)
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None and self.pieces:
-                self._join()
-            if kind is None and self.whole.exists():
-                os.replace(self.whole, self.path)
-        finally:
-            self.folder.cleanup()
-
-    def _join(self):
-        """Writes all pieces as one file of parquet."""
+    def finish(self):
+        """Writes all pieces as one file, if they are of parquet."""
         import polars as pl
 
+        if not self.pieces:
+            return
         with polars_errors():
             note = {"compatkit": pl.read_parquet_metadata(self.pieces[0]).get("compatkit", "{}")}
             whole = pl.scan_parquet(self.pieces, hive_partitioning=False, glob=False)
-            whole.sink_parquet(self.whole, compression="zstd", metadata=note)
+            whole.sink_parquet(self.path, compression="zstd", metadata=note)
 
 # %% ../../nbs/compare/deciding.ipynb #8a9a5321
 class Decided(NamedTuple):
@@ -504,36 +493,54 @@ def decide_file(
     out: str | Path,  # path to write: ids and answers
     without: Iterable[str] = (),  # ids to leave out, such as the calibration examples
     rows: int = 50_000,  # read at a time
+    force: bool = False,  # replace a file that is there already; never one that is read
 ) -> Decided:
     """Applies a rule to files of any size, in any order.
 
-    Raises ValueError as Rule.apply does; then nothing is written.
+    Raises ValueError as Rule.apply does, and for an output that is read or there already; then
+    nothing is written.
     """
-    old, new = plain_file(old), plain_file(new)
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    with Outputs([old, new], force) as outputs:
+        place = outputs.add(out, "out")
+        return _decide_file(rule, plain_file(old), plain_file(new), place, without, rows)
+
+
+def _decide_file(
+    rule: Rule, old: Path, new: Path, out: Path, without: Iterable[str], rows: int
+) -> Decided:
+    """The same, of files that are no longer packed, to a place that is free."""
     with naming(old):
         kept = _OldAnswers(rule, lambda: _pieces(old, rows))
     asked, done = np.zeros(len(kept.keys), dtype=bool), np.zeros(3, dtype=np.int64)
     left_out = np.sort(_keys(np.asarray(list(without), dtype=str)))
     by_name = rule.names is not None and not kept.named and not _has_answers(old)
-    with _Writer(out) as writer:
-        for piece in _pieces(new, rows):
-            with naming(new):
-                answers, place, same = rule._applied(kept, _with_logits(piece))
-                _refuse_again(piece.id[(place >= 0) & asked[place]])
-            asked[place[place >= 0]] = True
-            wanted = ~np.isin(_keys(piece.id), left_out)
-            done += wanted.sum(), (wanted & same).sum(), (wanted & (place < 0)).sum()
-            writer.add(_to_write(answers.select(wanted), rule.names if by_name else None))
-        if not done[0]:
-            raise ValueError(
-                f"{Path(new).name}: all its examples are among the labelled ones that chose the "
-                "price, so there is nothing left to decide: give a file with further examples"
-            )
+    writer, unknown = _Writer(out), []
+    for piece in _pieces(new, rows):
+        keys = _keys(piece.id)
+        with naming(new):
+            answers, place, same = rule._applied(kept, _with_logits(piece))
+            _refuse_again(piece.id[(place >= 0) & asked[place]])
+        asked[place[place >= 0]] = True
+        unknown.append(keys[place < 0])
+        wanted = ~np.isin(keys, left_out)
+        done += wanted.sum(), (wanted & same).sum(), (wanted & (place < 0)).sum()
+        writer.add(_to_write(answers.select(wanted), rule.names if by_name else None))
+    with naming(new):
+        _refuse_repeated_keys(np.sort(np.concatenate(unknown)), lambda: _pieces(new, rows), "")
+    if not done[0]:
+        raise ValueError(
+            f"{new.name}: all its examples are among the labelled ones that chose the price, so "
+            "there is nothing left to decide: give a file with further examples"
+        )
+    writer.finish()
     return Decided(*done.tolist(), int((~asked).sum()))
 
 
 def _refuse_again(ids):
-    """Raises ValueError for ids that an earlier piece had; within one Predictions.load does."""
+    """Raises ValueError for ids that an earlier piece had; within one Predictions.load does, and
+    those without an old answer are looked at in the end.
+    """
     if len(ids):
         raise ValueError(f"repeated ids {ids[:3].tolist()}: keep one row per example")
 

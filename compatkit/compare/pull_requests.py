@@ -22,7 +22,9 @@ from xml.etree import ElementTree
 from .flips import flip_rows
 from .report import Comparison, compare
 from .sections import Data, as_markdown, in_markdown, percent, visible
+from .series import prose
 from .suites import Suite, are_suites, compare_suites, suite_sections
+from ..support.outputs import COMMENT_MARK
 
 # %% ../../nbs/compare/pull_requests.ipynb #21081739
 ENDING = ".blessed.json"
@@ -64,9 +66,19 @@ def bless(
     return record
 
 
-def check_blessed(path: Path) -> None:
+def check_blessed(
+    path: Path,  # of a file, or of a folder that may hold some
+) -> None:
     """Raises ValueError where a file was blessed and is another one now."""
-    record = path.with_name(path.name + ENDING)
+    if path.is_dir():
+        for record in sorted(path.rglob(f"*{ENDING}")):
+            _check_record(record.with_name(record.name.removesuffix(ENDING)), record)
+    else:
+        _check_record(path, path.with_name(path.name + ENDING))
+
+
+def _check_record(path: Path, record: Path) -> None:
+    """Raises ValueError where the file is not the one that the record is about."""
     if not (record.is_file() and path.is_file()):
         return
     try:
@@ -167,23 +179,18 @@ def comment(
     return "\n".join([*lines[: MOST_LINES - len(last)], *last]) + "\n"
 
 
-def _prose(text: str) -> str:
-    """A sentence of ours, as code where it quotes text from data that could be Markdown."""
-    plain = not re.search(r"[`<>@\[\]|*_#~\\\n]|://|www\.", text)
-    return text if plain else in_markdown(Data(text), 2000)
-
-
 def _of_pair(found: Comparison) -> Iterator[str]:
     """Verdict, broken conditions, what broke, where, and what must be known."""
     summary = found.summary
     old, new = (in_markdown(Data(summary[name])) for name in ("old", "new"))
     judged = f" (gate: {found.status})" if found.status else ""
-    yield from (f"### {old} → {new}: {found.verdict}{judged}", "", _prose(found.reason))
+    head = f"### {old} → {new}: {found.verdict}{judged}"
+    yield from (head, COMMENT_MARK, prose(found.reason))
     bad = [condition for condition in _conditions(found) if condition["status"] != "holds"]
     if bad:
         yield from ("", "| condition | where | what became of it |", "| :-- | :-- | :-- |")
     for one in bad[:8]:
-        told = f"{one['status']}: {_prose(one['reason'])}"
+        told = f"{one['status']}: {prose(one['reason'])}"
         yield f"| {one['name']} | {in_markdown(Data(_where(one)))} | {told} |"
     yield from _broken(found)
     worse = [one for one in summary["slices"] if one["significant"]]
@@ -194,12 +201,12 @@ def _of_pair(found: Comparison) -> Iterator[str]:
         yield f"- {in_markdown(Data(_where(one)))}: NFR {nfr} of {one['n']:,}"
     if summary["notes"]:
         yield ""
-    yield from (f"- {_prose(visible(note, 500))}" for note in summary["notes"][:5])
+    yield from (f"- {prose(note, 500)}" for note in summary["notes"][:5])
 
 
 def _of_suite(suite: Suite) -> Iterator[str]:
     """Verdict, the tasks with the worst first, and what broke in those that fail."""
-    yield from (f"### {suite.status}", "", _prose(suite.reason))
+    yield from (f"### {suite.status}", COMMENT_MARK, prose(suite.reason))
     table, *others = suite_sections(suite)
     rest = len(table.rows) - _TASKS
     note = f"{rest:,} more tasks are not shown." if rest > 0 else ""
@@ -229,7 +236,7 @@ def annotations(found: Comparison | Suite) -> list[str]:
     if isinstance(found, Suite):
         return [
             *_task_annotations(found),
-            _command(_level(found), f"suite: {found.status}", found.reason),
+            _command(_level(found), f"suite: {found.status}", visible(found.reason, 1000)),
         ]
     kinds = {"failed": "error", "too little data": "warning"}
     lines = [
@@ -307,7 +314,8 @@ def junit(found: Comparison | Suite) -> str:
             told.text = _clean(reason)
     ElementTree.indent(suite)
     return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, "unicode") + "\n"
+        f'<?xml version="1.0" encoding="UTF-8"?>\n{COMMENT_MARK}\n'
+        f"{ElementTree.tostring(suite, 'unicode')}\n"
     )
 
 # %% ../../nbs/compare/pull_requests.ipynb #425e12f5

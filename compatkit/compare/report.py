@@ -38,10 +38,10 @@ from compatkit.compare.sections import (
     styled,
     visible,
 )
-from .series import Versions, versions_of
+from .series import Versions, as_json, flip_columns, prose, versions_of
 from .slices import as_categories
 from .verdict import Settings, normalized, summarize
-from ..predictions import ENDINGS, Predictions
+from ..predictions import ENDINGS, Predictions, log_probability
 from ..support.missing import brought
 from ..support.outputs import Outputs
 from ..support.table_files import plain_file
@@ -59,6 +59,7 @@ class Comparison:
 
     pair: Pair
     summary: dict  # what `verdict.summarize` gives
+    inputs: tuple = ()  # paths of files that were read, which nothing written replaces
 
     @property
     def verdict(self) -> str:
@@ -87,7 +88,7 @@ class Comparison:
         """The same as JSON text; text in it stays ASCII."""
         rows, more = flip_rows(self.pair, most=flips) if flips else ([], 0)
         listed = {"flips": rows, "flips_left_out": more} if flips else {}
-        return json.dumps(self.summary | listed, indent=indent, allow_nan=False, default=str)
+        return as_json(self.summary | listed, indent)
 
     def flips(self) -> "DataFrame":
         """The examples whose answer got better, worse or differently wrong, as a pandas
@@ -101,10 +102,22 @@ class Comparison:
         path: str | PathLike,  # .csv, .jsonl or .parquet
         force: bool = False,  # replace a file that compatkit did not write
     ) -> Path:
-        """Writes every flip as a row. Returns the path; ValueError for a foreign file."""
-        with Outputs(force=force) as outputs:
-            write_rows(flip_rows(self.pair)[0], outputs.add(path))
+        """Writes every flip as a row. Returns the path; ValueError for a foreign file, and even
+        by force for one that was compared.
+        """
+        with Outputs(self.inputs, force) as outputs:
+            self.write_flips(outputs, path, "the flips")
         return Path(path)
+
+    def write_flips(
+        self,
+        outputs: Outputs,
+        path: str | PathLike,
+        called: str = "--flips",  # what errors call it: the command's option
+    ) -> None:
+        """The same among other outputs, which appear together."""
+        rows, _ = flip_rows(self.pair)
+        write_rows(rows, outputs.add(path, called, flip_columns(rows, self.pair)))
 
     def __repr__(self):
         return (
@@ -150,9 +163,9 @@ class Comparison:
         force: bool = False,  # replace files that compatkit did not write
     ) -> list[Path]:
         """Writes the page, and the flips beyond `most` as csv. Returns the paths; ValueError for
-        a foreign file.
+        a foreign file, and even by force for one that was compared.
         """
-        with Outputs(force=force) as outputs:
+        with Outputs(self.inputs, force) as outputs:
             return self.write_page(outputs, path, most, ("the page", "the flips beyond `most`,"))
 
     def write_page(
@@ -176,7 +189,8 @@ class Comparison:
             csv_name=beside.name if left_out else None,
         )
         if left_out:
-            write_rows(rows[most:], outputs.add(beside, called[1]))
+            columns = flip_columns(rows, self.pair)
+            write_rows(rows[most:], outputs.add(beside, called[1], columns))
         outputs.add(path, called[0]).write_text(page, encoding="utf-8")
         return [path, beside] if left_out else [path]
 
@@ -239,7 +253,7 @@ def _markdown_of(comparison: Comparison) -> str:
     ]
     old, new = (in_markdown(Data(summary[name])) for name in ("old", "new"))
     gate = f"**{_gate_in_words(summary)}**\n\n" if summary["gate"] else ""
-    head = f"### {old} → {new}: {comparison.verdict}\n\n{gate}{comparison.reason}"
+    head = f"### {old} → {new}: {comparison.verdict}\n\n{gate}{prose(comparison.reason)}"
     notes = "\n".join(f"- {in_markdown(Data(note), 500)}" for note in summary["notes"])
     tables = map(as_markdown, filter(None, sections))
     return "\n\n".join(filter(None, [head, notes, *tables])) + "\n"
@@ -255,7 +269,17 @@ def _html_of(comparison: Comparison) -> str:
     return f"<div>{head}{gate}<p>{escape(comparison.reason)}</p>{notes}{tables}</div>"
 
 # %% ../../nbs/compare/report.ipynb #46a10348
-_KNOWN = ("id", "label", "prediction", "score", "text", "logits", "probabilities")
+_KNOWN = ("id", "label", "prediction", "score", "text", "logits")
+
+
+def _matrix_of(values, what):
+    """(N, C) of a column with a list in each row. Raises ValueError for lists of other lengths."""
+    try:
+        return np.array([*values])
+    except ValueError:
+        raise ValueError(
+            f"{what} has rows of different lengths: give each row one number a class"
+        ) from None
 
 
 def _as_predictions(
@@ -277,6 +301,10 @@ def _as_predictions(
             f"the data frame {name} has no column `id` (found: {', '.join(map(visible, fields))}): "
             "add one that names each example"
         )
+    for known in fields.keys() & {"logits", "probabilities"}:
+        fields[known] = _matrix_of(fields[known], f"the data frame {name}: `{known}`")
+    if (probability := fields.pop("probabilities", None)) is not None:
+        fields.setdefault("logits", log_probability(probability, fields["id"]))
     return Predictions(
         **{known: fields.pop(known) for known in _KNOWN if known in fields}, columns=fields
     )
@@ -300,7 +328,9 @@ def columns_for(
 
 
 def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None):
-    """The pair of what was given."""
+    """The pair of what was given. Raises ValueError where it is none, or has not two names."""
+    if names is not None and (isinstance(names, str) or len(names) != 2):
+        raise ValueError(f"names must be two, (old, new), not {names!r}")
     if isinstance(old, Pair):
         if new is not None:
             raise ValueError("a Pair holds both versions already: call compare(pair)")
@@ -329,6 +359,11 @@ def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None):
     )
 
 
+def _columns(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Names of columns, of which one may be given alone."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 def _as_policy(policy: Policy | Mapping | str | PathLike | None) -> Policy | None:
     """A Policy of a Policy, a path to a TOML file, a dictionary or None."""
     if policy is None or isinstance(policy, Policy):
@@ -347,6 +382,11 @@ def _tolerance(tolerance: float | str | None, policy: Policy | None) -> float:
     ]
     limits = [limit["max_nfr"] for limit in whole if 0 < limit.get("max_nfr", 0) < 1]
     return limits[0] if limits else 0.01
+
+
+def _paths(given: Iterable) -> tuple[Path, ...]:
+    """Those of the given things that are paths."""
+    return tuple(Path(one) for one in given if isinstance(one, (str, PathLike)))
 
 
 def _with_categories(pair: Pair, categorical: tuple) -> Pair:
@@ -377,8 +417,9 @@ def compare(
     # column in the files -> name here, such as {"y": "label", "answer": "prediction"}
     rename: Mapping[str, str] | None = None,
     pairs: bool = False,  # slices by every combination of the values of two columns as well
-    categorical: Sequence[str] = (),  # columns of numbers whose single values are slices
-    numeric: Sequence[str] = (),  # columns that are cut into quarters, however few values they have
+    categorical: str | Sequence[str] = (),  # columns of numbers whose single values are slices
+    # columns that are cut into quarters, however few values they have
+    numeric: str | Sequence[str] = (),
     confidence: float | str = 0.95,  # of every interval, 50 to 99.9 %
     # compare answers without regard to case, spaces around them and forms of Unicode
     normalize: bool = False,
@@ -389,21 +430,21 @@ def compare(
 
     Raises ValueError or FileNotFoundError that say what to do.
     """
-    slices = (slices,) if isinstance(slices, str) else tuple(slices)
+    slices, categorical, numeric = map(_columns, (slices, categorical, numeric))
     slices = tuple(dict.fromkeys([*slices, *categorical, *numeric]))
-    policy = _as_policy(policy)
-    pair = _as_pair(old, new, on_missing, names, columns_for(slices, policy), rename, wanted)
-    pair = _with_categories(normalized(pair) if normalize else pair, tuple(categorical))
+    limits = _as_policy(policy)
+    pair = _as_pair(old, new, on_missing, names, columns_for(slices, limits), rename, wanted)
+    pair = _with_categories(normalized(pair) if normalize else pair, categorical)
     settings = Settings(
         slices,
         pairs,
-        tuple(numeric),
-        policy,
-        _tolerance(tolerance, policy),
+        numeric,
+        limits,
+        _tolerance(tolerance, limits),
         share(margin, "margin"),
         share(confidence, "confidence"),
     )
-    return Comparison(pair, summarize(pair, settings))
+    return Comparison(pair, summarize(pair, settings), _paths([old, new, policy]))
 
 # %% ../../nbs/compare/report.ipynb #dd1718dc
 def _headings(versions):
@@ -434,7 +475,7 @@ def _headings_for(versions: list, names) -> list[str]:
         )
     names = _headings(versions) if names is None else list(names)
     if len(names) != len(versions):
-        raise ValueError(f"{len(names)} names for {len(versions)} versions")
+        raise ValueError(f"{len(names)} names for {len(versions)} versions: give one for each")
     return names
 
 
@@ -453,13 +494,17 @@ def compare_versions(
 
     Raises ValueError as `compare` does.
     """
+    versions = list(versions)
+    read = _paths([*versions, settings.get("policy")])
     versions = [
         plain_file(given) if isinstance(given, (str, PathLike)) else given for given in versions
     ]
     names = _headings_for(versions, names)
     policy = settings["policy"] = _as_policy(settings.get("policy"))
     slices = [
-        name for key in ("slices", "categorical", "numeric") for name in settings.get(key, ())
+        name
+        for key in ("slices", "categorical", "numeric")
+        for name in _columns(settings.get(key, ()))
     ]
     columns = columns_for(slices, policy)
     pairs = [
@@ -468,4 +513,5 @@ def compare_versions(
     ]
     pairs = [normalized(pair) for pair in pairs] if normalize else pairs
     matrix, steps = versions_of(pairs, names)
-    return replace(matrix, steps=tuple(compare(step, **settings) for step in steps))
+    found = (replace(compare(step, **settings), inputs=read) for step in steps)
+    return replace(matrix, steps=tuple(found))

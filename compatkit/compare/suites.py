@@ -28,7 +28,16 @@ from .policy import GATE_STATUSES, LIMITS, Policy, keeps, share
 from .readers import Reader, reader_of
 from .repeats import RandomSigns, rate_interval
 from .report import EXIT_STATUS, Comparison, compare
-from .sections import Data, Section, as_markdown, as_text, percent, points
+from compatkit.compare.sections import (
+    Data,
+    Section,
+    as_markdown,
+    as_text,
+    percent,
+    points,
+    visible,
+)
+from .series import prose
 from .verdict import Settings
 from ..support.messages import few, near
 
@@ -373,12 +382,12 @@ class Suite:
         }
 
     def __str__(self) -> str:
-        head = f"{self.status}: {self.reason}"
+        head = f"{self.status}: {visible(self.reason, 2000)}"
         return "\n\n".join([head, *(as_text(section) for section in suite_sections(self))]) + "\n"
 
     def to_markdown(self) -> str:
         """Short, for a pull request's comment."""
-        head = f"### {self.status}\n\n{self.reason}"
+        head = f"### {self.status}\n\n{prose(self.reason)}"
         return (
             "\n\n".join([head, *(as_markdown(section) for section in suite_sections(self))]) + "\n"
         )

@@ -313,6 +313,34 @@ def test_a_failed_stream_leaves_nothing_and_names_the_file(tmp_path):
         decide_file(rule, tmp_path / "old.csv", tmp_path / "broken.parquet", out)
 
 
+def test_an_id_that_the_old_model_never_answered_is_decided_once(tmp_path):
+    # the two rows stand in different pieces
+    rows = [("z", ".1,.9"), *((f"n{i}", ".2,.8") for i in range(100)), ("z", ".9,.1")]
+    (tmp_path / "new.csv").write_text(
+        "id,prob_x,prob_y\n" + "".join(f"{one},{probability}\n" for one, probability in rows)
+    )
+    (tmp_path / "old.csv").write_text("id,prediction\nn0,x\n")
+    paths = [tmp_path / f"{name}.csv" for name in ("old", "new", "out")]
+    with pytest.raises(ValueError, match=r"^new.csv: repeated ids \['z'\]: keep one row"):
+        decide_file(Rule(1.0, ["x", "y"]), *paths, rows=20)
+    assert {path.name for path in tmp_path.iterdir()} == {"old.csv", "new.csv"}
+
+
+def test_deciding_replaces_by_force_alone_and_never_what_it_reads(tmp_path):
+    old, new = (side.replace(label=None) for side in models(100))
+    paths = old.save(tmp_path / "old.csv"), new.save(tmp_path / "new.csv")
+    (tmp_path / "thesis.csv").write_text("my thesis")
+    with pytest.raises(ValueError, match="thesis.csv is there already.*force=True"):
+        decide_file(Rule(1.0, range(4)), *paths, tmp_path / "thesis.csv")
+    assert (tmp_path / "thesis.csv").read_text() == "my thesis"
+    for path in paths:
+        with pytest.raises(ValueError, match="which is read"):
+            decide_file(Rule(1.0, range(4)), *paths, path, force=True)
+    assert Predictions.load(paths[0]).prediction.tolist() == old.prediction.tolist()
+    decide_file(Rule(1.0, range(4)), *paths, tmp_path / "thesis.csv", force=True)
+    assert len(Predictions.load(tmp_path / "thesis.csv")) == 100
+
+
 def test_rows_that_are_no_probabilities_are_refused(tmp_path):
     (tmp_path / "old.csv").write_text("id,prediction\na,x\nb,y\n")
     (tmp_path / "new.csv").write_text("id,prob_x,prob_y\na,.4,.6\nb,.7,.7\n")

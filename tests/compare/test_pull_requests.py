@@ -222,6 +222,17 @@ def test_a_gate_takes_folders(suites):
         gate(suites[0], suites[0], {"max_nfr": "1%"})
 
 
+def test_a_blessed_task_that_changed_is_refused(suites):
+    baseline = suites[0] / "t03.parquet"
+    bless(baseline, baseline)
+    assert gate(suites[0], suites[0]).status == "holds"
+    answers(baseline, 3)
+    with pytest.raises(ValueError, match="t03.parquet has changed since it was blessed"):
+        gate(*suites)
+    done = CliRunner().invoke(app, ["compare", *map(str, suites)])
+    assert "t03.parquet has changed since it was blessed" in str(done.exception)
+
+
 def test_the_command_with_folders(suites, tmp_path):
     def run(*arguments):
         return CliRunner().invoke(app, ["compare", *map(str, suites), *map(str, arguments)])

@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from math import nan
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -126,6 +126,47 @@ def test_a_frame_without_ids():
         ValueError, match="the data frame old has no column `id` .found: label, prediction."
     ):
         compare(pd.DataFrame({"label": [1], "prediction": [1]}), sides()[1])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_frame_of_probabilities_is_what_a_file_of_them_is(library, tmp_path):
+    frames = pytest.importorskip(library)
+    rows = [[0.3, 0.7], [0.8, 0.2]] * 20
+    table = {"id": [f"e{i}" for i in range(40)], "label": [0, 1] * 20, "probabilities": rows}
+    path = tmp_path / "frame.jsonl"
+    path.write_text(
+        "".join(json.dumps(dict(zip(table, row))) + "\n" for row in zip(*table.values()))
+    )
+    old = new = frames.DataFrame(table)
+    found, of_files = (compare(*both, names=("a", "b")) for both in ((old, new), (path, path)))
+    assert found.to_json() == of_files.to_json()
+    uneven = frames.DataFrame(table | {"probabilities": [[1.0], *rows[1:]]})
+    with pytest.raises(ValueError, match="frame new: `probabilities` has rows of different"):
+        compare(old, uneven)
+
+
+@pytest.mark.parametrize("option", ["slices", "categorical", "numeric"])
+def test_one_column_may_be_named_alone(option, tmp_path):
+    old, new = (side.save(tmp_path / f"{i}.csv") for i, side in enumerate(sides()))
+    alone, listed = {option: "length"}, {option: ["length"]}
+    assert compare(old, new, **alone).to_json() == compare(old, new, **listed).to_json()
+    of_many = [compare_versions([old, new, old], **one).to_json() for one in (alone, listed)]
+    assert of_many[0] == of_many[1]
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b", "c"], "ab"])
+def test_two_versions_have_two_names(names, tmp_path):
+    paths = [side.save(tmp_path / f"{i}.csv") for i, side in enumerate(sides())]
+    for given in (sides(), paths):
+        with pytest.raises(ValueError, match="names must be two"):
+            compare(*given, names=names)
+
+
+def test_json_holds_no_infinity():
+    old, new = sides(ratio=np.full(300, inf))
+    for found in (compare(old, new), compare_versions([old, new, old])):
+        text = found.to_json(flips=10)
+        assert "Infinity" not in text and json.loads(text)["flips"][0].get("ratio") is None
 
 
 def test_what_is_missing_can_be_dropped():
@@ -327,6 +368,17 @@ def test_hostile_text_from_everywhere():
     ) == sides_page().count("</script>")
 
 
+def test_a_label_is_no_markdown_in_sentences():
+    picture = "![x](http://evil.example/p.png) @octocat"
+    ids, label = [f"e{i}" for i in range(60)], np.full(60, picture)
+    old = Predictions(ids, label, np.where(np.arange(60) < 50, label, "other"))
+    new = old.replace(prediction=np.char.upper(old.prediction))
+    found = compare(old, new)
+    assert found.verdict == "answers are spelled otherwise"
+    for text in (found.to_markdown(), compare_versions([old, new, old]).to_markdown()):
+        assert "evil" in text and "![x]" not in text and "@octocat" not in text
+
+
 def sides_page():
     return compare(*sides()).to_html()
 
@@ -362,6 +414,27 @@ def test_a_foreign_file_is_replaced_only_by_force(tmp_path, save, name):
     written = path.read_text()
     save(found, path)  # its own file it writes again
     assert written == path.read_text() != "theirs"
+
+
+def test_what_was_compared_is_replaced_not_even_by_force(tmp_path):
+    paths = [tmp_path / f"{name}.csv" for name in ("old", "new", "third")]
+    for path, side in zip(paths, (*sides(), sides()[0])):
+        side.save(path)
+    before = [path.read_bytes() for path in paths]
+    for found in (compare(*paths[:2]), compare_versions(paths).steps[0]):
+        for save in (found.save_html, found.save_flips):
+            with pytest.raises(ValueError, match="which is read"):
+                save(paths[0], force=True)
+    assert [path.read_bytes() for path in paths] == before
+
+
+def test_flips_with_a_column_of_somebodys_own_stay(tmp_path):
+    path = compare(*sides()).save_flips(tmp_path / "flips.csv")
+    annotated = path.read_text().replace("\n", ",mine\n")
+    path.write_text(annotated)
+    with pytest.raises(ValueError, match="cannot tell that it wrote it"):
+        compare(*sides()).save_flips(path)
+    assert path.read_text() == annotated
 
 
 def test_flips_are_saved_as_they_are_shown(tmp_path):

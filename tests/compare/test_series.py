@@ -4,6 +4,7 @@ picture that can be read.
 
 import json
 import re
+from dataclasses import replace
 from math import nan
 
 import numpy as np
@@ -105,6 +106,9 @@ def test_versions_show_themselves(tmp_path):
             and "<script" not in shown
             and "\x1b" not in shown
         )
+    noted = replace(found, notes=(f"Every label is {HOSTILE!r}.", "A sentence of 90 letters " * 4))
+    assert "](http" not in noted.to_markdown() and "@you" not in noted.to_markdown()
+    assert noted.notes[1] in noted._repr_html_() and noted.notes[1] in noted.to_markdown()
     assert "@you" not in found.to_markdown() and all(
         c.isprintable() or c == "\n" for c in str(found)
     )

@@ -52,6 +52,15 @@ def suites(tmp_path):
     return old, folder(tmp_path / "new", sums=11, quiz=60, poems=5)
 
 
+def test_the_name_of_a_task_is_text_alone(tmp_path):
+    name = "@team [x](y) \x1b[31m"
+    sides = [folder(tmp_path / side, **{name: wrong}) for side, wrong in (("a", 4), ("b", 90))]
+    suite = compare_suites(*sides)
+    assert "required tasks do not hold" in suite.reason and name in suite.reason
+    assert "\x1b" not in str(suite)
+    assert not {"@", "\x1b"} & set(suite.to_markdown()) and "[x](" not in suite.to_markdown()
+
+
 def test_one_task_that_fell_fails_the_suite_and_stands_first(suites):
     suite = compare_suites(*suites)
     assert suite.status == "failed" and suite.exit_status == 1

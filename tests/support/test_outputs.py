@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from compatkit.support.outputs import MARK, Outputs, is_ours, whole_file
+from compatkit.support.outputs import COMMENT_MARK, MARK, Outputs, is_ours, whole_file
 
 
 def test_files_appear_together_when_the_block_ends(tmp_path):
@@ -58,8 +58,9 @@ def test_two_outputs_have_two_names(tmp_path):
 
 @pytest.mark.parametrize("name, ours", [
     ("a.html", b'<!doctype html><meta name="generator" content="compatkit">'),
-    ("a.csv", b"id,quadrant,label\n"),
-    ("a.json", b'{\n "kind": "rule"}')])  # fmt: skip
+    ("a.md", f"### old: worse\n{COMMENT_MARK}\n".encode()),
+    ("a.xml", f"<?xml?>\n{COMMENT_MARK}\n<testsuite/>".encode()),
+    ("a.json", b'{\n "kind": "rule",\n "price": 1.0}')])  # fmt: skip
 def test_only_what_this_program_wrote_is_replaced(tmp_path, name, ours):
     path = tmp_path / name
     path.write_bytes(b"the only copy of somebody's work")
@@ -70,6 +71,41 @@ def test_only_what_this_program_wrote_is_replaced(tmp_path, name, ours):
     with whole_file(path) as place:
         place.write_text("new")
     assert path.read_text() == "new"
+
+
+@pytest.mark.parametrize("name, theirs", [
+    ("a.md", "plan: old → new by May\n"),
+    ("a.xml", '<testcase classname="compatkit"/>'),
+    ("a.json", '{"kind": "rule", "allow": "port 22"}'),
+    ("a.svg", "<svg><title>how compatkit works</title></svg>"),
+    ("a.csv", "id,quadrant,owner\n"),
+    ("a.jsonl", '{"id": "1", "quadrant": "c"}\n{"id": "2", "quadrant": "c", "owner": "me"}\n'),
+])  # fmt: skip
+def test_what_only_looks_like_ours_stays(tmp_path, name, theirs):
+    (tmp_path / name).write_text(theirs)
+    with pytest.raises(ValueError, match="replace it with --force"):
+        Outputs().add(tmp_path / name, columns=("id", "quadrant", "label"))
+    assert (tmp_path / name).read_text() == theirs
+
+
+@pytest.mark.parametrize("name, row", [
+    ("a.csv", "id,{},label\r\n"),
+    ("a.jsonl", '{{"id": "1", "{}": "negative", "label": "y"}}\n')])  # fmt: skip
+def test_flips_are_told_by_their_columns_as_soon_as_these_are_known(tmp_path, name, row):
+    path = tmp_path / name
+    path.write_text(row.format("quadrant"))
+    assert is_ours(path, None) and is_ours(path, ("id", "quadrant", "label", "old"))
+    assert not is_ours(path) and not is_ours(path, ("id", "quadrant"))
+    path.write_text(row.format("region"))
+    assert not is_ours(path, None)
+    path.write_bytes(b"\xff")
+    assert not is_ours(path, None)
+    outputs = Outputs()
+    with outputs:  # announced before the columns are known, and refused when they are
+        path.write_text(row.format("quadrant"))
+        outputs.add(path, "--flips", None)
+        with pytest.raises(ValueError, match="--flips .* cannot tell"):
+            outputs.add(path, "--flips", ("id", "quadrant"))
 
 
 def test_parquet_tells_who_wrote_it(tmp_path):
