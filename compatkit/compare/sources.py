@@ -169,7 +169,9 @@ def _of_csv(path, rename):
     names = csv_names(path, rename)
     of_few = [name for name in ("label", "prediction") if name in names]
     kinds = {names[name]: pl.Categorical(pl.Categories.random()) for name in of_few}
-    frame = _select(scan_csv(path, schema_overrides=kinds), names)
+    # polars parses them as text first: as categories it cuts a cell that a quote breaks in two
+    typed = [pl.col(name).cast(kinds[names[name]]) for name in of_few]
+    frame = _select(scan_csv(path), names).with_columns(typed)
     often = [
         *([_hash(1)] if "id" in names else []),
         *(name for name in (*of_few, "score") if name in names),
@@ -182,7 +184,6 @@ def _of_csv(path, rename):
     except ValueError:
         if csv_flaw(path):
             raise
-        typed = (pl.col(name).cast(kinds[names[name]]) for name in of_few)
         frame = csv_cells(path, names).lazy().with_columns(typed)
         kept = _collected(frame.select(often)).to_dict()
     if "id" in names and _any_empty(kept[_HASH]):  # perhaps a line without anything

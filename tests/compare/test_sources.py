@@ -100,6 +100,8 @@ BAD = [
     ("a.csv", b"id,prediction,prediction\n1,1,1\n", "columns repeat: 'prediction'"),
     ("a.csv", b"id,text,prediction\n1,one, two,1\n2,x,1\n", "line 2 has 4 cells and the header 3"),
     ("a.csv", b'id,prediction\n"1,1\n2,1\n', "a.csv: "),
+    ("a.csv", b'id,prediction\n1,""now\n2,y\n', "line 2: a quote stands inside a quoted cell"),
+    ("a.csv", 'id,prediction\n1,"a"é\n'.encode(), "line 2: a quote stands inside a quoted cell"),
     ("a.csv", gzip.compress(b"id,prediction\n1,1\n", mtime=0), "this is a gzip file"),
     ("a.csv", "id,prediction\n1,1\n".encode("utf-16"), "this text is UTF-16"),
     ("a.csv", "id,prediction\n1,gelöst\n".encode("latin-1"), "this text is not UTF-8 .Latin-1"),
