@@ -19,6 +19,9 @@ from numpy.typing import ArrayLike
 # %% ../../nbs/compare/sources.ipynb #492524f7
 from compatkit.predictions import (
     Predictions,
+    _read_csv,
+    _read_jsonl,
+    _read_parquet,
     by_names,
     check_columns,
     checked_file,
@@ -277,6 +280,9 @@ def has_column(
     return any(name in value for value in json_objects(path))
 
 
+_READERS = {".parquet": _read_parquet, ".csv": _read_csv, ".jsonl": _read_jsonl}
+
+
 def read_source(
     path: Path,  # Path: .parquet, .csv or .jsonl
     rename: Mapping[str, str],  # column name in the file -> name here
@@ -294,7 +300,11 @@ def read_source(
             for name in source.schema
         ):
             return source
-    return predictions_source(Predictions.load(path, rename), path.name)
+    with checked_file(path):  # an id may stand there several times, as repeats do
+        predictions = _READERS[path.suffix](path, rename)
+        if not len(predictions):
+            raise ValueError("the file holds no examples")
+        return predictions_source(predictions, path.name)
 
 
 def _unchanged(source, path):

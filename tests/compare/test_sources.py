@@ -96,6 +96,7 @@ BAD = [
     ("a.csv", b"Id,prediction\n1,1\n", "`id` is missing .found: Id, prediction; did you mean 'Id'"),
     ("a.csv", b"id;prediction\n1;1\n", "divided by ';', not by commas"),
     ("a.csv", b"id\tprediction\n1\t1\n", "divided by .*, not by commas"),
+    ("a.csv", b"id,logit_x,logit_y\n", "a.csv: the file holds no examples"),
     ("a.csv", b"id,predicted\n1,1\n", "none of `prediction`.* did you mean 'predicted'"),
     ("a.csv", b"id,prediction,prediction\n1,1,1\n", "columns repeat: 'prediction'"),
     ("a.csv", b"id,text,prediction\n1,one, two,1\n2,x,1\n", "line 2 has 4 cells and the header 3"),
