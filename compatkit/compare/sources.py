@@ -34,6 +34,7 @@ from compatkit.predictions import (
     polars_errors,
     scan_csv,
 )
+from ..support.messages import few
 
 # %% ../../nbs/compare/sources.ipynb #a57930f2
 if TYPE_CHECKING:
@@ -217,10 +218,11 @@ def _of_jsonl(path, rename):
 def _of_lists(name, fields, classes=None, width=None):
     """A source of columns that are in memory.
 
-    Raises ValueError where one mixes text with other values.
+    Raises ValueError where one mixes text with other values or holds half a character.
     """
     import polars as pl
 
+    ids = fields.get("id")
     for key, values in fields.items():
         kinds = {type(value) for value in values if value is not None}
         if str in kinds and len(kinds) > 1:
@@ -229,10 +231,25 @@ def _of_lists(name, fields, classes=None, width=None):
             )
         if not kinds <= {str, int, float, bool}:
             fields = fields | {key: [None if value is None else str(value) for value in values]}
-    frame = pl.DataFrame({key: pl.Series(values, strict=False) for key, values in fields.items()})
+    frame = pl.DataFrame([_series(key, values, ids) for key, values in fields.items()])
     return Source(
         name, dict(frame.schema), lambda wanted: _select(frame.lazy(), wanted), classes, width
     )
+
+
+def _series(name, values, ids):
+    """A column that is in memory. Raises ValueError naming a text that UTF-8 cannot write."""
+    import polars as pl
+
+    try:
+        return pl.Series(name, values, strict=False)
+    except UnicodeEncodeError as error:
+        row = next((row for row, value in enumerate(values) if value == error.object), None)
+        where = "" if row is None else f" for id {ids[row]!r}" if ids else f" in row {row + 1:,}"
+        raise ValueError(
+            f"the column {name!r} holds half of a character (a surrogate without its pair) in "
+            f"{few([error.object])}{where}: write whole characters"
+        ) from None
 
 
 def predictions_source(
@@ -301,7 +318,12 @@ def read_source(
         ):
             return source
     with checked_file(path):  # an id may stand there several times, as repeats do
-        predictions = _READERS[path.suffix](path, rename)
+        try:
+            predictions = _READERS[path.suffix](path, rename)
+        except OverflowError as error:
+            raise ValueError(
+                f"a number is too large ({error}): write long ids and answers as text"
+            ) from error
         if not len(predictions):
             raise ValueError("the file holds no examples")
         return predictions_source(predictions, path.name)

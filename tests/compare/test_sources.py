@@ -116,6 +116,12 @@ BAD = [
     ("a.csv", b"PK\x03\x04....", "this is a zip or Excel file"),
     ("a.jsonl", '{"id": 1, "prediction": "gelöst"}\n'.encode("latin-1"), "this text is not UTF-8"),
     ("a.jsonl", b'[{"id": 1}]', "no jsonl file"),
+    (
+        "a.jsonl",
+        b'{"id": "q", "prediction": "x\\ud800"}',
+        r"a.jsonl: the column 'prediction' holds half of a character .* 'x\\ud800' for id 'q': write",
+    ),
+    ("a.jsonl", b'{"id": 1, "prediction": 1%s}' % (b"0" * 400), "a.jsonl: a number is too large"),
     ("a.parquet", b"id,prediction\n", "not a parquet file"),
     ("a.parquet", b"PAR1" + bytes(100) + b"PAR1", "a.parquet: "),
     ("a.parquet", gzip.compress(b"PAR1", mtime=0), "this is a gzip file"),
