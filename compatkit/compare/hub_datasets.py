@@ -6,13 +6,12 @@
 __all__ = ['is_dataset', 'names_hub', 'read_dataset']
 
 # %% ../../nbs/compare/hub_datasets.ipynb #b38a7771
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 # %% ../../nbs/compare/hub_datasets.ipynb #0d4b4a73
-from .logs import chosen
+from .logs import OTHER_SHAPE, chosen, parsed
 from .sources import Source
 from ..predictions import ENDINGS, house_names
 
@@ -44,10 +43,11 @@ def _parquet(path: Path) -> dict[str, list[Path]]:
 
 def _arrow(path: Path) -> list[Path]:
     """The Arrow files of one split, as its state names them; never a file outside the folder."""
-    state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    state = parsed((path / "state.json").read_bytes(), f"{path.name}: state.json")
     names = [str(one["filename"]) for one in state["_data_files"]]
-    if any(Path(name).name != name for name in names):
-        raise ValueError(f"{path.name}: state.json names files outside the folder")
+    if not names or any(Path(name).name != name for name in names):
+        what = "files outside the folder" if names else "no files"
+        raise ValueError(f"{path.name}: state.json names {what}: save the data set again")
     return [path / name for name in names]
 
 
@@ -59,8 +59,8 @@ def _frame_of_folder(path: Path, split: str) -> Any:
         files = splits[chosen(splits, split, "task")]
         return pl.concat([pl.read_parquet(file, glob=False) for file in files])
     if (path / "dataset_dict.json").is_file():
-        named = json.loads((path / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
-        name = chosen(map(str, named), split, "task")
+        named = parsed((path / "dataset_dict.json").read_bytes(), f"{path.name}: dataset_dict.json")
+        name = chosen(map(str, named["splits"]), split, "task")
         if Path(name).name != name:
             raise ValueError(f"{path.name}: dataset_dict.json names a folder outside")
         path = path / name
@@ -106,7 +106,7 @@ def read_dataset(
             if names_hub(path)
             else _frame_of_folder(path, split)
         )
-    except (KeyError, TypeError, pl.exceptions.PolarsError) as error:
+    except (*OTHER_SHAPE, pl.exceptions.PolarsError) as error:
         raise ValueError(f"{path.name}: this data set is broken ({error})") from None
     names = {
         here: name

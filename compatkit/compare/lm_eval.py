@@ -17,11 +17,14 @@ import numpy as np
 
 # %% ../../nbs/compare/lm_eval.ipynb #40f9d1de
 from compatkit.compare.logs import (
+    OTHER_SHAPE,
     Block,
     Key,
     Wanted,
     chosen,
     codes_of,
+    not_as_written,
+    parsed,
     scores_of,
     shared_keys,
     shown,
@@ -144,7 +147,10 @@ def read_samples(
                         f"repeated ids {shown(key, tasks=True)!r}: keep one line per document and "
                         "filter"
                     )
-                by_key[key] = _without_prompts(sample)
+                try:
+                    by_key[key] = _without_prompts(sample)
+                except OTHER_SHAPE as error:
+                    raise not_as_written(f"line {number}", error) from error
         less |= {(task, metric) for metric in _less_is_better(file, task)}
     return Samples(path.name, by_key, less, notes)
 
@@ -161,20 +167,17 @@ def _without_prompts(sample):
 def _less_is_better(file, task):
     """Metrics of which the results file beside the samples says so.
 
-    Raises ValueError where it is no JSON.
+    Raises ValueError where it is no JSON, or one of another shape.
     """
     results = file.with_name(file.name.replace(f"samples_{task}_", "results_").removesuffix("l"))
     if not results.is_file():
         return []
+    content = parsed(results.read_bytes(), results.name)
     try:
-        told = (
-            json.loads(results.read_text(encoding="utf-8"))
-            .get("higher_is_better", {})
-            .get(task, {})
-        )
-    except ValueError as error:
-        raise ValueError(f"{results.name}: {error}") from error
-    return [metric for metric, more in told.items() if more is False and metric != "perplexity"]
+        told = content.get("higher_is_better", {}).get(task, {})
+        return [metric for metric, more in told.items() if more is False and metric != "perplexity"]
+    except OTHER_SHAPE as error:
+        raise not_as_written(results.name, error) from error
 
 # %% ../../nbs/compare/lm_eval.ipynb #885f051b
 _HASHES = {

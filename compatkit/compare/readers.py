@@ -22,7 +22,7 @@ from compatkit.compare import (
     rankings,
 )
 from .hub_datasets import is_dataset
-from .logs import Wanted, join_logs
+from .logs import OTHER_SHAPE, Wanted, join_logs, not_as_written
 
 # %% ../../nbs/compare/readers.ipynb #3a382ffb
 class Reader(NamedTuple):
@@ -46,13 +46,24 @@ def _join_harness(old: Any, new: Any, on_missing: str, errors: str) -> dict:
     return lm_eval.join_samples(old, new, on_missing)
 
 
+def _guarded(read: Callable[[Path, Wanted], Any]) -> Callable[[Path, Wanted], Any]:
+    """The same, which raises ValueError where it stumbles over an entry of another shape."""
+
+    def guarded(path: Path, wanted: Wanted = Wanted()) -> Any:
+        try:
+            return read(path, wanted)
+        except OTHER_SHAPE as error:
+            raise not_as_written(path.name, error) from error
+
+    return guarded
+
+
 READERS = (
     *(
-        Reader(room.NAME, room.holds, room.read)
-        for room in (inspect_logs, promptfoo, mlflow_tables)
+        Reader(room.NAME, room.holds, _guarded(room.read))
+        for room in (inspect_logs, promptfoo, mlflow_tables, every_eval, nemo, helm, rankings)
     ),
-    *(Reader(room.NAME, room.holds, room.read) for room in (every_eval, nemo, helm, rankings)),
-    Reader(lm_eval.NAME, _holds_harness, lm_eval.read_wanted, _join_harness),
+    Reader(lm_eval.NAME, _holds_harness, _guarded(lm_eval.read_wanted), _join_harness),
 )
 _TABLES, _HEAD = (".parquet", ".csv"), 1 << 16
 
@@ -93,7 +104,10 @@ def read_logs(
         readers[0].read(path, wanted._replace(side=side) if side else wanted)
         for path, side in zip((old, new), sides)
     ]
-    return readers[0].join(*logs, on_missing, wanted.errors)
+    try:
+        return readers[0].join(*logs, on_missing, wanted.errors)
+    except OTHER_SHAPE as error:
+        raise not_as_written(f"{old.name} or {new.name}", error) from error
 
 
 def no_log(folder: Path) -> str:

@@ -19,6 +19,9 @@ from numpy.typing import ArrayLike
 # %% ../../nbs/compare/sources.ipynb #492524f7
 from compatkit.predictions import (
     Predictions,
+    _read_csv,
+    _read_jsonl,
+    _read_parquet,
     by_names,
     check_columns,
     checked_file,
@@ -31,6 +34,7 @@ from compatkit.predictions import (
     polars_errors,
     scan_csv,
 )
+from ..support.messages import few
 
 # %% ../../nbs/compare/sources.ipynb #a57930f2
 if TYPE_CHECKING:
@@ -169,7 +173,9 @@ def _of_csv(path, rename):
     names = csv_names(path, rename)
     of_few = [name for name in ("label", "prediction") if name in names]
     kinds = {names[name]: pl.Categorical(pl.Categories.random()) for name in of_few}
-    frame = _select(scan_csv(path, schema_overrides=kinds), names)
+    # polars parses them as text first: as categories it cuts a cell that a quote breaks in two
+    typed = [pl.col(name).cast(kinds[names[name]]) for name in of_few]
+    frame = _select(scan_csv(path), names).with_columns(typed)
     often = [
         *([_hash(1)] if "id" in names else []),
         *(name for name in (*of_few, "score") if name in names),
@@ -182,7 +188,6 @@ def _of_csv(path, rename):
     except ValueError:
         if csv_flaw(path):
             raise
-        typed = (pl.col(name).cast(kinds[names[name]]) for name in of_few)
         frame = csv_cells(path, names).lazy().with_columns(typed)
         kept = _collected(frame.select(often)).to_dict()
     if "id" in names and _any_empty(kept[_HASH]):  # perhaps a line without anything
@@ -213,10 +218,11 @@ def _of_jsonl(path, rename):
 def _of_lists(name, fields, classes=None, width=None):
     """A source of columns that are in memory.
 
-    Raises ValueError where one mixes text with other values.
+    Raises ValueError where one mixes text with other values or holds half a character.
     """
     import polars as pl
 
+    ids = fields.get("id")
     for key, values in fields.items():
         kinds = {type(value) for value in values if value is not None}
         if str in kinds and len(kinds) > 1:
@@ -225,10 +231,25 @@ def _of_lists(name, fields, classes=None, width=None):
             )
         if not kinds <= {str, int, float, bool}:
             fields = fields | {key: [None if value is None else str(value) for value in values]}
-    frame = pl.DataFrame({key: pl.Series(values, strict=False) for key, values in fields.items()})
+    frame = pl.DataFrame([_series(key, values, ids) for key, values in fields.items()])
     return Source(
         name, dict(frame.schema), lambda wanted: _select(frame.lazy(), wanted), classes, width
     )
+
+
+def _series(name, values, ids):
+    """A column that is in memory. Raises ValueError naming a text that UTF-8 cannot write."""
+    import polars as pl
+
+    try:
+        return pl.Series(name, values, strict=False)
+    except UnicodeEncodeError as error:
+        row = next((row for row, value in enumerate(values) if value == error.object), None)
+        where = "" if row is None else f" for id {ids[row]!r}" if ids else f" in row {row + 1:,}"
+        raise ValueError(
+            f"the column {name!r} holds half of a character (a surrogate without its pair) in "
+            f"{few([error.object])}{where}: write whole characters"
+        ) from None
 
 
 def predictions_source(
@@ -276,6 +297,9 @@ def has_column(
     return any(name in value for value in json_objects(path))
 
 
+_READERS = {".parquet": _read_parquet, ".csv": _read_csv, ".jsonl": _read_jsonl}
+
+
 def read_source(
     path: Path,  # Path: .parquet, .csv or .jsonl
     rename: Mapping[str, str],  # column name in the file -> name here
@@ -293,7 +317,16 @@ def read_source(
             for name in source.schema
         ):
             return source
-    return predictions_source(Predictions.load(path, rename), path.name)
+    with checked_file(path):  # an id may stand there several times, as repeats do
+        try:
+            predictions = _READERS[path.suffix](path, rename)
+        except OverflowError as error:
+            raise ValueError(
+                f"a number is too large ({error}): write long ids and answers as text"
+            ) from error
+        if not len(predictions):
+            raise ValueError("the file holds no examples")
+        return predictions_source(predictions, path.name)
 
 
 def _unchanged(source, path):

@@ -143,13 +143,10 @@ def _weights(folder: Path) -> dict:
 
 def _sharded(folder: Path) -> dict:
     """The same for a folder with an index, which must agree with its files."""
-    try:
-        where = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        files = sorted(set(where.values()))
-    except (json.JSONDecodeError, KeyError, AttributeError, TypeError):
-        raise ValueError(
-            f"{INDEX} of {folder.name!r} has no weight_map: download or save it again"
-        ) from None
+    where = _json(folder / INDEX).get("weight_map")
+    if not isinstance(where, dict) or not all(isinstance(name, str) for name in where.values()):
+        raise ValueError(f"{INDEX} of {folder.name!r} has no weight_map: download or save it again")
+    files = sorted(set(where.values()))
     if wrong := [name for name in files if Path(name).name != name]:
         raise ValueError(f"{INDEX} of {folder.name!r} names files outside the folder: {wrong[:3]}")
     if missing := [name for name in files if not (folder / name).is_file()]:
@@ -176,11 +173,22 @@ def _sharded(folder: Path) -> dict:
 def _json(path: Path) -> dict:
     """A file's JSON object, {} if there is none. ValueError for a broken file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except (UnicodeDecodeError, json.JSONDecodeError):
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
         raise ValueError(
-            f"{path.name} in {path.parent.name!r} is no JSON: download or save it again"
-        ) from None
+            f"{path.name} in {path.parent.name!r} is no JSON object: download or save it again"
+        )
+    return content
+
+
+def _class_names(folder: Path, config: dict) -> list[str] | None:
+    """The names of the classes. ValueError that names the file for ones that are not numbered."""
+    try:
+        return class_names(config.get("id2label"))
+    except ValueError as error:
+        raise ValueError(f"config.json in {folder.name!r}: {error}") from None
 
 
 def _specs(tensors: dict) -> dict[str, TensorSpec]:
@@ -211,7 +219,7 @@ def _check_configurations(old: Path, new: Path) -> None:
                 f"{folder.name!r} is quantised: interpolate checkpoints in F32, F16 or BF16 and "
                 "quantise the result"
             )
-    check_classes(class_names(before.get("id2label")), class_names(after.get("id2label")))
+    check_classes(_class_names(old, before), _class_names(new, after))
     if before.get("architectures") != after.get("architectures"):
         raise ValueError(
             f"the checkpoints are {before.get('architectures')} and {after.get('architectures')}: "

@@ -195,8 +195,18 @@ def check_ties(old: Mapping[str, torch.Tensor], new: Mapping[str, torch.Tensor])
 def class_names(
     id2label: Mapping | None,  # class index → name, as in a configuration
 ) -> list[str] | None:
-    """The names of the classes by index; None where there are none, or only made-up ones."""
-    names = [name for _, name in sorted((int(key), name) for key, name in (id2label or {}).items())]
+    """The names of the classes by index; None where there are none, or only made-up ones.
+
+    Raises ValueError where it does not number the classes.
+    """
+    try:
+        numbered = {int(key): name for key, name in (id2label or {}).items()}
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(
+            f"id2label is {id2label!r:.80}, and must give each class's name under its number: "
+            'write it as {"0": "no", "1": "yes"}'
+        ) from None
+    names = [numbered[number] for number in sorted(numbered)]
     made_up = all(str(name).startswith("LABEL_") for name in names)
     return None if made_up else names
 

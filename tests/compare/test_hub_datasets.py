@@ -84,9 +84,14 @@ def test_no_file_outside_the_folder_is_read(saved):
 
 
 def test_broken_folders_are_named(saved):
-    (saved / "state.json").write_text("{}")
-    with pytest.raises(ValueError, match="one: this data set is broken"):
-        read_dataset(saved, {})
+    for state, told in (
+        ("{}", "one: this data set is broken"),
+        ("{", "one: state.json is no whole JSON"),
+        ('{"_data_files": []}', "one: state.json names no files"),
+    ):
+        (saved / "state.json").write_text(state)
+        with pytest.raises(ValueError, match=told):
+            read_dataset(saved, {})
 
 
 def test_the_command(splits):

@@ -189,6 +189,7 @@ def test_several_runs_in_one_folder(runs, tmp_path):
         ),
         ([sample(0, exact_match=float("nan")), sample(1)], "there is nothing to compare"),
         ([sample(0, exact_match=[1, 0]), sample(1)], "there is nothing to compare"),
+        ([sample(0), sample(1, arguments=[5])], "samples_sums.*: line 2 is not as its tool writes"),
     ],
 )
 def test_bad_samples_are_refused(tmp_path, other, message):
@@ -212,9 +213,10 @@ def test_broken_files_are_named(tmp_path):
             ValueError, match=f"{name}: .*{message}" if name != "samples_.jsonl" else message
         ):
             read_pair(old, new)
-    written(tmp_path / "torn", [sample(0)], results='{"higher')
-    with pytest.raises(ValueError, match="results_2026-01-31T10-11-12.345678.json: "):
-        read_pair(old, tmp_path / "torn")
+    for results, message in (('{"higher', "is no whole JSON"), ("[]", "is not as its tool")):
+        written(tmp_path / "torn", [sample(0)], results=results)
+        with pytest.raises(ValueError, match=f"results_2026-01-31T10-11-12.345678.json {message}"):
+            read_pair(old, tmp_path / "torn")
 
 
 def test_samples_are_not_compared_with_a_table(tmp_path):

@@ -137,14 +137,21 @@ def test_scores_stay_scores_and_several_tasks_stand_side_by_side():
     assert np.array_equal(fields["new_score"], [np.nan, 0.75], equal_nan=True)
 
 
+def test_a_value_beyond_every_float_is_none():
+    assert [logs.value_of(value) for value in (10**400, "1e999", 10**30)] == [None, None, 1e30]
+
+
 def test_what_cannot_be_read_is_named():
     with pytest.raises(ValueError, match="x.json is no whole JSON"):
         logs.parsed('{"a": [1, 2', "x.json")
-    with pytest.raises(ValueError, match="x.json cannot be read"):
-        logs.parsed("[" * 200_000, "x.json")
+    for text in ("[" * 200_000, "1" * 5_000):
+        with pytest.raises(ValueError, match="x.json cannot be read"):
+            logs.parsed(text, "x.json")
     with pytest.raises(ValueError, match="repeated ids '1'"):
         logs.keyed([(Key("t", "1"), Sample(1.0))] * 2)
     with pytest.raises(ValueError, match="no samples"):
         logs.keyed([])
+    with pytest.raises(ValueError, match="sample 2 of those read is not as its tool writes it"):
+        logs.keyed((Key("t", one), Sample(1.0, target=one.strip())) for one in ("1", 2))
     with pytest.raises(ValueError, match="did you mean 'match'"):
         logs.chosen(["match"], "macht", "scorer")

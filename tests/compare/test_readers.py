@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from click.testing import CliRunner
@@ -46,6 +47,37 @@ def test_a_reader_is_one_line_in_the_list(tmp_path, monkeypatch):
     (tmp_path / "a").write_text("MINE"), (tmp_path / "b").write_text("MINE")
     fields = readers.read_logs(tmp_path / "a", tmp_path / "b", wanted=Wanted(errors="drop"))
     assert fields == {"notes": ("drop",)}
+
+
+TOOLS = LOGS.parent / "tool_logs"
+SHAPES = [  # log, its file, what stands there, another shape, what is said
+    (
+        "every_eval-new.jsonl",
+        "",
+        '"input": {"raw": "1+1',
+        '"input": "?", "as": {"a": "',
+        "sample 2",
+    ),
+    ("promptfoo.json", "", '"response": {', '"response": ["?"], "as": {', "sample 1 of"),
+    ("helm", "per_instance_stats.json", '"stats": [', '"stats": ["?", ', " is not as its tool"),
+]
+
+
+@pytest.mark.parametrize("name, file, there, other, told", SHAPES)
+def test_an_entry_of_another_shape_is_named(tmp_path, name, file, there, other, told):
+    path = copytree(TOOLS, tmp_path / "logs") / name
+    text = (path / file).read_text()
+    (path / file).write_text(text.replace(there, other, 1))
+    with pytest.raises(ValueError, match=rf"^{name}.*{told}.*'(str|list)' object"):
+        readers.reader_of(path).read(path, Wanted(side="first" if "promptfoo" in name else ""))
+
+
+def test_two_logs_that_cannot_be_joined_are_named(tmp_path, monkeypatch):
+    nemo(tmp_path / "x.jsonl", 1.0), nemo(tmp_path / "y.jsonl", 1.0)
+    line = readers.Reader("a format", lambda path, head: True, lambda path, wanted: None)
+    monkeypatch.setattr(readers, "READERS", (line,))
+    with pytest.raises(ValueError, match="x.jsonl or y.jsonl is not as its tool writes it"):
+        readers.read_logs(tmp_path / "x.jsonl", tmp_path / "y.jsonl")
 
 
 def run(*arguments):

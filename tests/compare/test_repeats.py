@@ -127,6 +127,25 @@ def test_repeats_may_be_written_as_floats(tmp_path):
     assert compare(*paths).summary["examples"] == 50
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl", "json"])
+@pytest.mark.parametrize("answers", ["prediction", "logits"])
+def test_every_kind_of_table_may_hold_repeats(tmp_path, ending, answers):
+    right = np.ones((50, 2), dtype=bool)
+    right[:10, 1] = False
+    frame = pl.read_csv(table(tmp_path / "t.csv", right))
+    if answers == "logits":
+        good = (pl.col("prediction") == "yes").cast(pl.Float64)
+        frame = frame.select(
+            "id", "repeat", "label", (1 - good).alias("logit_no"), good.alias("logit_yes")
+        )
+    write = {"csv": "write_csv", "parquet": "write_parquet", "jsonl": "write_ndjson"}
+    paths = [tmp_path / f"{name}.{ending}" for name in ("old", "new")]
+    for path in paths:
+        getattr(frame, write.get(ending, "write_json"))(path)
+    whole = compare(*paths).summary["overall"]
+    assert whole["repeats"]["flaky"] == 10 and whole["accuracy_old"]["value"] == 0.9
+
+
 def test_a_pass_beyond_the_noise_is_seldom_wrong():
     draw, passed, trials = np.random.default_rng(3), 0, 400
     for _ in range(trials):  # 1.2 % break for good, among examples that are half in doubt

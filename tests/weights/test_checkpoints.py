@@ -220,8 +220,12 @@ def test_damaged_headers_and_indexes(tmp_path):
     del content["weight_map"][name]
     index.write_text(json.dumps(content))
     refused(tmp_path, "places elsewhere or not at all", old="new")
-    index.write_text("{")
-    refused(tmp_path, "has no weight_map", old="new")
+    for text, told in (
+        ("{", "is no JSON object"),
+        ('{"weight_map": {"x": 5}}', "has no weight_map"),
+    ):
+        index.write_text(text)
+        refused(tmp_path, told, old="new")
 
 
 def test_checkpoints_of_other_architectures(tmp_path):
@@ -251,8 +255,12 @@ def test_other_classes_tokenizers_and_quantised_models(tmp_path):
     refused(tmp_path, "'new' is quantised")
     config.write_text(json.dumps(content | {"architectures": ["Other"]}))
     refused(tmp_path, "one architecture is needed")
-    config.write_text("{")
-    refused(tmp_path, "config.json in 'new' is no JSON")
+    for names in (["x", "y"], {"x": "y"}):
+        config.write_text(json.dumps(content | {"id2label": names}))
+        refused(tmp_path, "config.json in 'new': id2label is .*'x'.* each class's name under its")
+    for text in ("{", "[]"):
+        config.write_text(text)
+        refused(tmp_path, "config.json in 'new' is no JSON object")
     config.write_text(json.dumps(content))
     tokenizer = tmp_path / "new" / "tokenizer.json"
     whole = json.loads(tokenizer.read_text())

@@ -97,6 +97,9 @@ def test_class_names_by_number_not_by_order_of_entry():
     assert class_names({0: "LABEL_0", 1: "yes"}) == ["LABEL_0", "yes"]
     assert class_names({0: "LABEL_0", 1: "LABEL_1"}) is None
     assert model_class_names(nn.Linear(2, 2)) is None
+    for wrong in (["x", "y"], {"x": "y"}, {None: "x"}):
+        with pytest.raises(ValueError, match="id2label is .*each class's name under its number"):
+            class_names(wrong)
 
 
 def test_classes_in_another_order_are_named_and_unknown_ones_pass():
