@@ -163,7 +163,8 @@ def _scale(measured, show, within=None, include=()):
     known += include
     low, high = min(known), max(known)
     air = 0.06 * (high - low) or 0.05 * abs(low) or 0.05
-    low, high = (low if low in include else low - air), (high if high in include else high + air)
+    ends = include if low < high else ()  # all on one value: it needs air on both sides
+    low, high = (low if low in ends else low - air), (high if high in ends else high + air)
     if within:
         low, high = max(low, within[0]), min(high, within[1])
     return Scale(low, high, show)

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from browser import READABLE, complaints, contrast, luminance, requests, screen, script
 
+from compatkit.compare import compare
 from compatkit.compare.page import (
     QUADRANTS,
     SHOWN_AT_MOST,
@@ -373,6 +374,14 @@ def test_scales_hold_what_is_drawn_and_mark_round_values():
         places = [float(tick["at"].rstrip("%")) for tick in ticks]
         assert places == sorted(places) and 0 <= places[0] and places[-1] <= 100
         assert np.ptp(np.diff(places)) < 0.02 or len(places) < 3
+
+
+def test_equal_scores_have_a_page(tmp_path):
+    both = [tmp_path / name for name in ("old.csv", "new.csv")]
+    for path in both:
+        path.write_text("id,score\na,1\nb,2\n")
+    page = compare(*both).to_html()
+    assert "<svg" in page and "nan%" not in page
 
 
 def test_classes_come_by_negative_flips_counted_from_their_rates():
