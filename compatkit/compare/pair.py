@@ -34,7 +34,15 @@ from compatkit.compare.sources import (
     renamed,
 )
 from ..metrics import Sureness
-from ..predictions import ENDINGS, WHOLE, Predictions, few, found, log_probability
+from compatkit.predictions import (
+    ENDINGS,
+    WHOLE,
+    Predictions,
+    called_by_numbers,
+    few,
+    found,
+    log_probability,
+)
 from ..support.table_files import plain_file
 
 # %% ../../nbs/compare/pair.ipynb #b45cbf93
@@ -204,8 +212,9 @@ def _one_kind(parts, old, new):
             f"{old.name} has {old.width} classes and {new.name} has {new.width}: "
             "name the columns of the logits in both, or add the column `prediction`"
         )
-    if text or old.classes and new.classes:
-        parts = {key: _named(part, sides[key[0]], key[1]) for key, part in parts.items()}
+    numbers = called_by_numbers(old.classes) | called_by_numbers(new.classes)
+    if text or numbers or old.classes and new.classes:
+        parts = {key: _named(part, sides[key[0]], key[1], numbers) for key, part in parts.items()}
     first = {_is_text(part): (key, part) for key, part in reversed(parts.items()) if part.values}
     if len(first) == 2:
         _refuse_kinds(sides, {key: part.values for key, part in (first[False], first[True])})
@@ -260,10 +269,14 @@ def _is_text(part):
     return bool(part.values) and isinstance(part.values[0], str)
 
 
-def _named(part, source, name):
-    """Indices of classes as their names. Raises ValueError for an index that is none."""
-    if not source.classes or _is_text(part):
+def _named(part, source, name, numbers):
+    """Numbers as the names of classes: indices where the source names its own, and else by the
+    `numbers` that the other's are called. Raises ValueError for an index that is none.
+    """
+    if _is_text(part) or not (source.classes or numbers):
         return part
+    if not source.classes:
+        return _sorted_values(part, [numbers.get(value, str(value)) for value in part.values])
     outside = [value for value in part.values if not 0 <= value < len(source.classes)]
     if outside:
         raise ValueError(

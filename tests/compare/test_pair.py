@@ -270,6 +270,32 @@ def test_indices_become_names_where_names_are_known():
         Pair.of(old.replace(label=[0, 5]), new)
 
 
+def test_classes_called_by_numbers_are_matched_by_name(tmp_path):
+    """Whether the columns give the answers or stand beside them, in files of any kind."""
+    rows = [
+        {"id": "a", "label": 1, "prob_1": 0.8, "prob_3": 0.1, "prob_2": 0.1},
+        {"id": "b", "label": 3, "prob_1": 0.1, "prob_3": 0.7, "prob_2": 0.2},
+    ]
+    answers = [{"id": "a", "label": 1, "prediction": 1}, {"id": "b", "label": 3, "prediction": 2}]
+    both = [row | {"prediction": row["label"]} for row in rows]
+    for ending in ENDINGS:
+        wide, plain, full = (
+            saved(tmp_path / f"{name}{ending}", made)
+            for name, made in (("wide", rows), ("plain", answers), ("full", both))
+        )
+        for old in (wide, full):
+            pair = read_pair(old, plain)
+            assert [str(one) for one in values(pair, "old")] == ["1", "3"]
+            assert counted(pair) == FlipCounts(1, 1, 0, 0, 0)
+        pair = read_pair(wide, full)
+        assert np.allclose(np.exp(-pair.old_sureness.log_loss), [0.8, 0.7])
+    turned = "id,label,prob_1,prob_0\na,1,.9,.1\nb,0,.2,.8\nc,1,.7,.3\n"
+    old, new = written(tmp_path, o_csv=turned, n_csv=turned.replace(".7,.3", ".4,.6"))
+    pair = read_pair(old, new)
+    assert values(pair, "old") == values(pair, "label") == [1, 0, 1]
+    assert values(pair, "new") == [1, 0, 0]
+
+
 def test_scores_without_labels_and_beside_them():
     one, two = (
         Predictions(["a", "b"], score=[0.5, 1.0], text=["x", "y"]),
