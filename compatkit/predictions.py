@@ -6,7 +6,7 @@
 __all__ = ['LOG_ZERO', 'WHOLE', 'ENDINGS', 'READABLE', 'NUL', 'log_softmax', 'softmax', 'log_probability', 'refuse_repeated',
            'called_by_numbers', 'Predictions', 'refuse_missing', 'over_classes', 'align', 'with_labels', 'text_digests',
            'mean_logits', 'polars_errors', 'checked_file', 'house_names', 'check_columns', 'csv_header', 'csv_flaw',
-           'csv_names', 'scan_csv', 'by_names', 'csv_cells', 'json_objects', 'right_choice']
+           'csv_names', 'scan_csv', 'by_names', 'csv_cells', 'numbers_in_cells', 'json_objects', 'right_choice']
 
 # %% ../nbs/predictions.ipynb #d72bbfd9
 import csv
@@ -116,7 +116,14 @@ def _numbers(array, name):
     strange = [v for v in array if not isinstance(v, (int, float))]
     if strange:
         raise ValueError(f"`{name}` holds {strange[0]!r}, which is neither a number nor text")
-    return array.astype(np.float64 if any(isinstance(v, float) for v in array) else np.int64)
+    if any(isinstance(v, float) for v in array):
+        return array.astype(np.float64)
+    if large := [v for v in array if not -(2**63) <= v < 2**63]:
+        raise ValueError(
+            f"`{name}` holds {few(large)}, which is more than 64 bits hold: write such answers as "
+            "text"
+        )
+    return array.astype(np.int64)
 
 
 def _kind(values):
@@ -129,7 +136,9 @@ def _kind(values):
 # %% ../nbs/predictions.ipynb #d3ccf1bb
 def _ids(values):
     """Ids as a text array. Raises ValueError for floats and missing ids."""
-    array = _values(values, "id")
+    array = _one_dimensional(values, "id")
+    whole = array.dtype.kind == "O" and all(type(one) is int for one in array)
+    array = array.astype(str) if whole else _values(array, "id")
     if array.dtype.kind == "O":
         raise ValueError(
             f"missing ids at positions {few([i for i, v in enumerate(array) if v is None])}: "
@@ -386,7 +395,8 @@ def _column(values, name):
         return array
     simple = {type(v) for v in array}
     if simple <= {int, bool} and simple or simple == {float} or simple == {str}:
-        return np.array(array.tolist())
+        made = np.array(array.tolist())
+        return array if simple == {int} and made.dtype != np.int64 else made
     return array
 
 
@@ -863,7 +873,8 @@ def _write_parquet(predictions, path):
         frame.write_parquet(path, compression="zstd", metadata=note)
 
 # %% ../nbs/predictions.ipynb #83229603
-WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")  # how a whole number is written; 007 is text
+# how a whole number is written; 007 is text, and so is one of more digits than 64 bits hold
+WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 
 def _write_csv(predictions, path):
@@ -1185,9 +1196,10 @@ def _array_of(series):
     """
     import polars as pl
 
-    if series.dtype.is_nested() or series.dtype.is_decimal() or series.dtype == pl.Null:
+    kind = series.dtype
+    if kind.is_nested() or kind.is_decimal() or kind == pl.Null or "128" in str(kind):
         return _one_dimensional(series.to_list(), "column")
-    if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
+    if isinstance(kind, (pl.Categorical, pl.Enum)):
         series = series.cast(pl.String)
     return series.to_numpy()
 
@@ -1328,7 +1340,8 @@ def _read_csv(path, rename):
         elif name == "score":
             fields[name] = _csv_floats(fields[name], name, fields.get("id"), empty=True)
         elif name not in ("id", "text") and not name.startswith(("logit_", "prob_")):
-            fields[name] = _csv_column(fields[name])
+            numbers = numbers_in_cells(table[name])
+            fields[name] = fields[name] if numbers is None else numbers
     for name in ("logits", "probabilities"):
         if name in fields:
             raise ValueError(
@@ -1350,14 +1363,29 @@ def _csv_floats(cells, name, ids=None, empty=False):
         raise ValueError(f"the column `{name}` needs numbers, and holds {told}{where}") from None
 
 
-def _csv_column(cells):
-    """A further column: whole numbers, floats or text, the first that fits all cells."""
-    if all(map(WHOLE.fullmatch, cells)):
-        return np.array([int(cell) for cell in cells])
-    try:
-        return np.array([float(cell) for cell in cells])
-    except ValueError:
-        return cells
+# how other numbers are written; 01, 1e3, and what has more digits than a float keeps are text
+_DECIMAL = r"-?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][-+][0-9]+)?"
+_NO_DECIMAL = r"(?i:|nan|-?inf|-?infinity)"  # cells that may stand among them
+
+
+def numbers_in_cells(
+    cells: "Series",  # of text, a column of a csv
+) -> np.ndarray | None:
+    """Whole numbers, or floats (an empty cell is nan), where all cells are written as such; None
+    for text.
+    """
+    import polars as pl
+
+    def written(as_this):
+        return cells.str.contains(f"^(?:{as_this})$")
+
+    cells = cells.fill_null("")
+    if len(cells) and written(WHOLE.pattern).all():
+        return cells.cast(pl.Int64).to_numpy()
+    decimal = written(_DECIMAL)
+    if not decimal.any() or not (decimal | written(_NO_DECIMAL)).all():
+        return None
+    return cells.cast(pl.Float64, strict=False).to_numpy()
 
 # %% ../nbs/predictions.ipynb #6869fb38
 def json_objects(

@@ -420,6 +420,32 @@ def test_label_and_prediction_of_a_csv_are_of_one_kind(tmp_path):
     assert Predictions.load(path).correct.tolist() == [True, False]
 
 
+def test_further_columns_of_a_csv_are_numbers_only_if_all_cells_are(tmp_path):
+    columns = {
+        "code": ["nan", "01", "1"],
+        "power": ["1e3", "1", "2"],
+        "hash": ["9" * 19, "1", "2"],
+        "share": [0.5, 1e-05, np.nan],
+        "whole": [3, -4, 0],
+    }
+    path = Predictions(list("abc"), prediction=[0, 1, 1], columns=columns).save(tmp_path / "a.csv")
+    loaded = Predictions.load(path).columns
+    for name in ("code", "power", "hash", "whole"):
+        assert loaded[name].tolist() == columns[name]
+    assert np.array_equal(loaded["share"], columns["share"], equal_nan=True)
+    path.write_text("id,prediction,gap\na,1,3\nb,1,\n")
+    assert np.array_equal(Predictions.load(path).columns["gap"], [3, np.nan], equal_nan=True)
+
+
+def test_ids_may_be_larger_than_64_bits_and_other_answers_are_text(tmp_path):
+    large = 2**63 + 5
+    assert Predictions([large, 1], columns={"x": [large, -1]}).id.tolist() == [str(large), "1"]
+    with pytest.raises(ValueError, match=f"`prediction` holds {large}, which is more than 64 bits"):
+        Predictions(["a"], prediction=[large])
+    (tmp_path / "a.csv").write_text(f"id,label,prediction\na,{large},{large}\nb,1,1\n")
+    assert Predictions.load(tmp_path / "a.csv").label.tolist() == [str(large), "1"]
+
+
 def test_missing_answers_stay_visible(tmp_path):
     original = Predictions(["a", "b"], [0, 1], [None, 1])
     for ending in ENDINGS:
