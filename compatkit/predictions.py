@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['LOG_ZERO', 'WHOLE', 'ENDINGS', 'READABLE', 'NUL', 'log_softmax', 'softmax', 'log_probability', 'refuse_repeated',
-           'Predictions', 'refuse_missing', 'over_classes', 'align', 'with_labels', 'text_digests', 'mean_logits',
-           'polars_errors', 'checked_file', 'house_names', 'check_columns', 'csv_header', 'csv_flaw', 'csv_names',
-           'scan_csv', 'by_names', 'csv_cells', 'json_objects', 'right_choice']
+           'called_by_numbers', 'Predictions', 'refuse_missing', 'over_classes', 'align', 'with_labels', 'text_digests',
+           'mean_logits', 'polars_errors', 'checked_file', 'house_names', 'check_columns', 'csv_header', 'csv_flaw',
+           'csv_names', 'scan_csv', 'by_names', 'csv_cells', 'numbers_in_cells', 'json_objects', 'right_choice']
 
 # %% ../nbs/predictions.ipynb #d72bbfd9
 import csv
@@ -116,7 +116,14 @@ def _numbers(array, name):
     strange = [v for v in array if not isinstance(v, (int, float))]
     if strange:
         raise ValueError(f"`{name}` holds {strange[0]!r}, which is neither a number nor text")
-    return array.astype(np.float64 if any(isinstance(v, float) for v in array) else np.int64)
+    if any(isinstance(v, float) for v in array):
+        return array.astype(np.float64)
+    if large := [v for v in array if not -(2**63) <= v < 2**63]:
+        raise ValueError(
+            f"`{name}` holds {few(large)}, which is more than 64 bits hold: write such answers as "
+            "text"
+        )
+    return array.astype(np.int64)
 
 
 def _kind(values):
@@ -129,7 +136,9 @@ def _kind(values):
 # %% ../nbs/predictions.ipynb #d3ccf1bb
 def _ids(values):
     """Ids as a text array. Raises ValueError for floats and missing ids."""
-    array = _values(values, "id")
+    array = _one_dimensional(values, "id")
+    whole = array.dtype.kind == "O" and all(type(one) is int for one in array)
+    array = array.astype(str) if whole else _values(array, "id")
     if array.dtype.kind == "O":
         raise ValueError(
             f"missing ids at positions {few([i for i, v in enumerate(array) if v is None])}: "
@@ -182,6 +191,24 @@ def _matrix(logits, ids):
     return logits
 
 
+# a class that is called by a whole number, which pandas writes as 1.0 at times
+_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]{0,17}))(?:\.0+)?")
+
+
+def called_by_numbers(
+    classes: Iterable[str] | None,  # names of classes in their order
+) -> dict[int, str]:
+    """Number -> name of the classes that are called by one; empty where each of these is its
+    class's place, so that it does not matter whether a number is a name or an index.
+    """
+    classes = list(classes or ())
+    numbers = [(_NUMBER.fullmatch(name), place) for place, name in enumerate(classes)]
+    numbers = [(int(number[1]), place) for number, place in numbers if number]
+    if all(number == place for number, place in numbers):
+        return {}
+    return {number: classes[place] for number, place in numbers}
+
+
 def _class_names(classes, width):
     """Class names as a tuple of text."""
     names = tuple(str(c) for c in classes)
@@ -215,7 +242,9 @@ class Predictions:
     def __init__(
         self,
         id: ArrayLike,  # (N,) text or whole numbers: which example
-        label: ArrayLike | None = None,  # (N,) the right answers: class indices, or names
+        # (N,) the right answers: class indices (a number is one even where classes are called by
+        # numbers), or names as text
+        label: ArrayLike | None = None,
         # (N,) the model's answers, of the label's kind; by default the argmax of `logits`
         prediction: ArrayLike | None = None,
         logits: ArrayLike | None = None,  # (N, C) finite floats; their type is kept
@@ -312,7 +341,8 @@ class Predictions:
         # column name in the file -> name here, such as {"y_pred": "prediction"}
         rename: Mapping[str, str] | None = None,
     ) -> "Predictions":
-        """Reads .parquet, .csv, .jsonl or a sample file of the lm-evaluation-harness.
+        """Reads .parquet, .csv, .jsonl or a sample file of the lm-evaluation-harness. Where the
+        file calls a class by a number that is not its place, numbers among the answers are names.
 
         Raises ValueError for bad content.
         """
@@ -365,7 +395,8 @@ def _column(values, name):
         return array
     simple = {type(v) for v in array}
     if simple <= {int, bool} and simple or simple == {float} or simple == {str}:
-        return np.array(array.tolist())
+        made = np.array(array.tolist())
+        return array if simple == {int} and made.dtype != np.int64 else made
     return array
 
 
@@ -576,6 +607,7 @@ def align(
         refuse_missing(side, f"in the {name} predictions: ")
     if not np.array_equal(old.id, new.id):
         new = _in_order_of(old, new)
+    old, new = _as_the_other_names(old, new), _as_the_other_names(new, old)
     old, new = _same_classes(old, new, absent_classes)
     old, new = _same_labels(old, new)
     for side in (old, new):
@@ -584,6 +616,33 @@ def align(
     if old.prediction is not None and new.prediction is not None:
         _same_kind(old.prediction, new.prediction, "the old predictions", "the new ones")
     return old, new
+
+
+def _answers_by_name(predictions):
+    """Whether answers are names and classes are called by other numbers than their places."""
+    answers = predictions.prediction
+    return (
+        answers is not None
+        and _kind(answers) == "text"
+        and bool(called_by_numbers(predictions.classes))
+    )
+
+
+def _as_the_other_names(side, other):
+    """Numbers of a side without classes as names, where the other's classes are called by
+    numbers and its answers are names.
+    """
+    if side.classes is not None or side.logits is not None or not _answers_by_name(other):
+        return side
+    names = called_by_numbers(other.classes)
+    fields = {name: getattr(side, name) for name in ("label", "prediction")}
+    return side.replace(
+        **{
+            name: [names.get(value, str(value)) for value in values.tolist()]
+            for name, values in fields.items()
+            if values is not None and _kind(values) == "number"
+        }
+    )
 
 
 def _in_order_of(old, new):
@@ -664,7 +723,8 @@ def with_labels(
     predictions: Predictions,  # for instance of a published run
     labels: Predictions | Mapping,  # of these examples and perhaps more; or id -> label
 ) -> Predictions:
-    """The predictions with labels joined by id.
+    """The predictions with labels joined by id; numbers are names where a file's classes are
+    called by other numbers than their places.
 
     Raises ValueError naming the first ids that have none.
     """
@@ -678,7 +738,8 @@ def with_labels(
             f"{len(missing)} ids have no label, among them {missing[:3]}; load the split they "
             "come from"
         )
-    return predictions.replace(label=[labels[identity] for identity in predictions.id])
+    made = predictions.replace(label=[labels[identity] for identity in predictions.id])
+    return _by_name(made) if _answers_by_name(predictions) else made
 
 # %% ../nbs/predictions.ipynb #c9af24cb
 def text_digests(
@@ -812,7 +873,8 @@ def _write_parquet(predictions, path):
         frame.write_parquet(path, compression="zstd", metadata=note)
 
 # %% ../nbs/predictions.ipynb #83229603
-WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")  # how a whole number is written; 007 is text
+# how a whole number is written; 007 is text, and so is one of more digits than 64 bits hold
+WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 
 def _write_csv(predictions, path):
@@ -820,7 +882,9 @@ def _write_csv(predictions, path):
     cells = [
         v for a in answers for v in (a.tolist() if _kind(a) == "text" else ()) if v is not None
     ]
-    if cells and all(map(WHOLE.fullmatch, cells)):
+    _refuse_indices(predictions)
+    by_name = predictions.logits is not None and called_by_numbers(predictions.classes)
+    if cells and all(map(WHOLE.fullmatch, cells)) and not by_name:
         raise ValueError(
             f"csv cannot tell the text {cells[0]!r} from the number {cells[0]}: save as parquet "
             "or jsonl, or use numbers"
@@ -842,7 +906,19 @@ def _write_csv(predictions, path):
         frame.write_csv(path, quote_style="non_numeric")
 
 
+def _refuse_indices(predictions):
+    """Raises ValueError for numbers that a reader would take for names of classes."""
+    given = {name: getattr(predictions, name) for name in ("label", "prediction")}
+    held = [name for name, one in given.items() if one is not None and _kind(one) == "number"]
+    if held and predictions.logits is not None and called_by_numbers(predictions.classes):
+        raise ValueError(
+            f"`{held[0]}` holds indices, and the classes are called {few(predictions.classes)}: "
+            "csv and jsonl are read by name, so save as parquet, or give answers as names"
+        )
+
+
 def _write_jsonl(predictions, path):
+    _refuse_indices(predictions)
     fields = {name: values.tolist() for name, values in _plain_fields(predictions).items()}
     if predictions.logits is not None:
         rows = predictions.logits.astype(
@@ -1025,31 +1101,72 @@ def check_columns(
         )
 
 
-def _from_fields(fields, classes=None):
-    """Predictions from columns by name."""
+def _from_fields(fields, classes=None, called=None):
+    """Predictions from columns by name: numbers among the answers are indices of `classes`, or
+    of the columns that the file itself has `called` something.
+    """
     check_columns(fields)
     known = {name: fields.pop(name) for name in _FIELDS if name in fields and name != "classes"}
     if "probabilities" in fields:
         probabilities = fields.pop("probabilities")
         if "logits" not in known:
             known["logits"] = log_probability(probabilities, known.get("id"))
-    return Predictions(**known, classes=classes, columns=fields)
+    made = Predictions(**known, classes=classes or called, columns=fields)
+    return made if classes else _by_name(made)
+
+
+def _by_name(predictions):
+    """The same with names for numbers, 3 being the class that is called 3.
+
+    Raises ValueError for a number that no class is called.
+    """
+    names = called_by_numbers(predictions.classes)
+    if not names:
+        return predictions
+    label, answers = (_named(predictions, field, names) for field in ("label", "prediction"))
+    if predictions._derived:
+        answers = np.array(predictions.classes)[predictions.logits.argmax(axis=1)]
+    return predictions.replace(label=label, prediction=answers)
+
+
+def _named(predictions, field, names):
+    """The answers of one field by name. Raises ValueError for a number that is no name."""
+    values = getattr(predictions, field)
+    if values is None or _kind(values) != "number" or predictions._derived and field != "label":
+        return values
+    named = [None if value is None else names.get(value, "") for value in values.tolist()]
+    unknown = [row for row, name in enumerate(named) if name == ""]
+    if unknown:
+        raise ValueError(
+            f"`{field}` holds {few(values[unknown])} (ids {few(predictions.id[unknown])}), and the "
+            f"classes are called {few(predictions.classes)}: write answers as their classes are "
+            "called"
+        )
+    return named
 
 # %% ../nbs/predictions.ipynb #46c57574
 def _from_wide(fields, number):
     """Gathers logit_<class> or prob_<class> columns into one matrix; returns the class names
-    (None for 0, 1, 2, ...).
+    (None for 0, 1, 2, ..., in whatever order they stand).
     """
     for prefix, name in (("logit_", "logits"), ("prob_", "probabilities")):
         own = [column for column in fields if column.startswith(prefix)]
         if own and name not in fields:
-            ids = fields.get("id")
+            ids, classes = fields.get("id"), _in_order([one.removeprefix(prefix) for one in own])
             fields[name] = np.column_stack(
-                [number(fields.pop(column), column, ids) for column in own]
+                [
+                    number(fields.pop(column), column, ids)
+                    for column in (prefix + one for one in classes)
+                ]
             )
-            classes = [column.removeprefix(prefix) for column in own]
             return None if classes == [str(i) for i in range(len(classes))] else classes
     return None
+
+
+def _in_order(classes):
+    """0, 1, 2, ... in this order if that is what the classes are called, else as they stand."""
+    numbers = [str(i) for i in range(len(classes))]
+    return numbers if set(classes) == set(numbers) else classes
 
 
 def _read_parquet(path, rename):
@@ -1067,10 +1184,10 @@ def _read_parquet(path, rename):
         else _array_of(series)
         for name, series in columns.items()
     }
-    classes = note.get("classes") or _from_wide(
+    called = _from_wide(
         fields, lambda values, name, ids: np.asarray(values, dtype=np.result_type(values))
     )
-    return _from_fields(fields, classes)
+    return _from_fields(fields, note.get("classes"), called)
 
 
 def _array_of(series):
@@ -1079,9 +1196,10 @@ def _array_of(series):
     """
     import polars as pl
 
-    if series.dtype.is_nested() or series.dtype.is_decimal() or series.dtype == pl.Null:
+    kind = series.dtype
+    if kind.is_nested() or kind.is_decimal() or kind == pl.Null or "128" in str(kind):
         return _one_dimensional(series.to_list(), "column")
-    if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
+    if isinstance(kind, (pl.Categorical, pl.Enum)):
         series = series.cast(pl.String)
     return series.to_numpy()
 
@@ -1222,15 +1340,15 @@ def _read_csv(path, rename):
         elif name == "score":
             fields[name] = _csv_floats(fields[name], name, fields.get("id"), empty=True)
         elif name not in ("id", "text") and not name.startswith(("logit_", "prob_")):
-            fields[name] = _csv_column(fields[name])
+            numbers = numbers_in_cells(table[name])
+            fields[name] = fields[name] if numbers is None else numbers
     for name in ("logits", "probabilities"):
         if name in fields:
             raise ValueError(
                 "a csv needs one column per class, "
                 f"{'logit' if name == 'logits' else 'prob'}_<class>, instead of `{name}`"
             )
-    classes = _from_wide(fields, _csv_floats)
-    return _from_fields(fields, classes)
+    return _from_fields(fields, called=_from_wide(fields, _csv_floats))
 
 
 def _csv_floats(cells, name, ids=None, empty=False):
@@ -1245,14 +1363,29 @@ def _csv_floats(cells, name, ids=None, empty=False):
         raise ValueError(f"the column `{name}` needs numbers, and holds {told}{where}") from None
 
 
-def _csv_column(cells):
-    """A further column: whole numbers, floats or text, the first that fits all cells."""
-    if all(map(WHOLE.fullmatch, cells)):
-        return np.array([int(cell) for cell in cells])
-    try:
-        return np.array([float(cell) for cell in cells])
-    except ValueError:
-        return cells
+# how other numbers are written; 01, 1e3, and what has more digits than a float keeps are text
+_DECIMAL = r"-?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][-+][0-9]+)?"
+_NO_DECIMAL = r"(?i:|nan|-?inf|-?infinity)"  # cells that may stand among them
+
+
+def numbers_in_cells(
+    cells: "Series",  # of text, a column of a csv
+) -> np.ndarray | None:
+    """Whole numbers, or floats (an empty cell is nan), where all cells are written as such; None
+    for text.
+    """
+    import polars as pl
+
+    def written(as_this):
+        return cells.str.contains(f"^(?:{as_this})$")
+
+    cells = cells.fill_null("")
+    if len(cells) and written(WHOLE.pattern).all():
+        return cells.cast(pl.Int64).to_numpy()
+    decimal = written(_DECIMAL)
+    if not decimal.any() or not (decimal | written(_NO_DECIMAL)).all():
+        return None
+    return cells.cast(pl.Float64, strict=False).to_numpy()
 
 # %% ../nbs/predictions.ipynb #6869fb38
 def json_objects(
@@ -1288,15 +1421,15 @@ def _read_jsonl(path, rename):
         if here is not None
     }
     ids = fields.get("id", range(len(objects)))
-    classes = fields.pop("classes", [None])[0]
+    classes, called = fields.pop("classes", [None])[0], None
     for name in ("logits", "probabilities"):
         if name in fields:
             own, fields[name] = _json_matrix(fields[name], name, ids)
-            classes = classes or own
+            classes, called = None, called or classes or own
     if "score" in fields:
         fields["score"] = [np.nan if v is None else v for v in fields["score"]]
-    classes = classes or _from_wide(fields, _json_floats)
-    return _from_fields(fields, classes)
+    called = called or _from_wide(fields, _json_floats)
+    return _from_fields(fields, classes, called)
 
 
 def _json_floats(values, name, ids):
@@ -1321,7 +1454,7 @@ def _json_matrix(rows, name, ids):
             f"ids {few([ids[i] for i in wrong])}"
         )
     _one_width([len(row) for row in rows], name, ids)
-    classes = list(rows[0]) if named else None
+    classes = _in_order(list(rows[0])) if named else None
     if named:
         wrong = [i for i, row in enumerate(rows) if any(c not in row for c in classes)]
         if wrong:

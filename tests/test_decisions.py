@@ -848,3 +848,23 @@ def test_the_room_loads_nothing_heavy():
 
 def test_a_price_choice_may_hold_no_certificate():
     assert "only the old model" in PriceChoice(None, None, "no reason")._repr_html_()
+
+
+def test_classes_called_by_numbers_are_certified_as_names_are(tmp_path):
+    """In any order of the columns, and with old answers and labels from files without classes."""
+    generator = np.random.default_rng(0)
+    label, other = generator.integers(0, 3, (2, 400))
+    old = np.where(generator.random(400) < 0.8, label, other)
+    logits = generator.normal(size=(400, 3)) + 3 * np.eye(3)[label]
+    ids, found = [f"x{n}" for n in range(400)], []
+    for names in ("abc", "012", "123"):
+        order = [2, 0, 1]
+        rows = ["id," + ",".join(f"logit_{names[column]}" for column in order)]
+        rows += [",".join(map(str, [one, *row])) for one, row in zip(ids, logits[:, order])]
+        (tmp_path / "new.csv").write_text("\n".join(rows))
+        given = [f"{one},{names[t]},{names[o]}" for one, t, o in zip(ids, label, old)]
+        (tmp_path / "old.csv").write_text("\n".join(["id,label,prediction", *given]))
+        sides = [Predictions.load(tmp_path / f"{side}.csv") for side in ("old", "new")]
+        choice, kept = choose_price(*sides, None, 0.05), keep_old(*sides, 0.5).prediction.tolist()
+        found.append((choice.price, choice.certificate, [names.index(str(one)) for one in kept]))
+    assert found[0] == found[1] == found[2]

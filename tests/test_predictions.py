@@ -420,6 +420,32 @@ def test_label_and_prediction_of_a_csv_are_of_one_kind(tmp_path):
     assert Predictions.load(path).correct.tolist() == [True, False]
 
 
+def test_further_columns_of_a_csv_are_numbers_only_if_all_cells_are(tmp_path):
+    columns = {
+        "code": ["nan", "01", "1"],
+        "power": ["1e3", "1", "2"],
+        "hash": ["9" * 19, "1", "2"],
+        "share": [0.5, 1e-05, np.nan],
+        "whole": [3, -4, 0],
+    }
+    path = Predictions(list("abc"), prediction=[0, 1, 1], columns=columns).save(tmp_path / "a.csv")
+    loaded = Predictions.load(path).columns
+    for name in ("code", "power", "hash", "whole"):
+        assert loaded[name].tolist() == columns[name]
+    assert np.array_equal(loaded["share"], columns["share"], equal_nan=True)
+    path.write_text("id,prediction,gap\na,1,3\nb,1,\n")
+    assert np.array_equal(Predictions.load(path).columns["gap"], [3, np.nan], equal_nan=True)
+
+
+def test_ids_may_be_larger_than_64_bits_and_other_answers_are_text(tmp_path):
+    large = 2**63 + 5
+    assert Predictions([large, 1], columns={"x": [large, -1]}).id.tolist() == [str(large), "1"]
+    with pytest.raises(ValueError, match=f"`prediction` holds {large}, which is more than 64 bits"):
+        Predictions(["a"], prediction=[large])
+    (tmp_path / "a.csv").write_text(f"id,label,prediction\na,{large},{large}\nb,1,1\n")
+    assert Predictions.load(tmp_path / "a.csv").label.tolist() == [str(large), "1"]
+
+
 def test_missing_answers_stay_visible(tmp_path):
     original = Predictions(["a", "b"], [0, 1], [None, 1])
     for ending in ENDINGS:
@@ -442,6 +468,71 @@ def test_probabilities_are_taken_in_as_logarithms(tmp_path):
         loaded = Predictions.load(tmp_path / f"a{ending}")
         assert np.allclose(softmax(loaded.logits), probability, atol=1e-12)
         assert loaded.classes == (None if ending == ".parquet" else ("no", "yes"))
+
+
+def with_probabilities(path, names, label=None, prediction=None):
+    """A file whose classes are called so: the n-th of the three examples is sure of the n-th."""
+    rows = [
+        {"id": one} | {f"prob_{name}": 0.8 if n == m else 0.1 for m, name in enumerate(names)}
+        for n, one in enumerate("abc")
+    ]
+    for name, values in (("label", label), ("prediction", prediction)):
+        rows = [row | {name: value} for row, value in zip(rows, values)] if values else rows
+    if path.suffix == ".csv":
+        pl.DataFrame(rows).write_csv(path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pl.DataFrame(rows).write_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_classes_called_by_numbers_are_matched_by_name(tmp_path, ending):
+    """In whatever order their columns stand; numbers that are no places become names."""
+    path = tmp_path / f"a{ending}"
+    turned = Predictions.load(with_probabilities(path, "201", [2, 0, 0]))
+    assert turned.classes is None and turned.prediction.tolist() == [2, 0, 1]
+    assert turned.correct.tolist() == [True, True, False]
+    for names in (["1", "2", "3"], ["3", "1", "2"], ["-1", "0", "1"], ["7", "rest", "8"]):
+        numbers = [int(one) for one in names if one != "rest"]
+        loaded = Predictions.load(with_probabilities(path, names, [numbers[0], numbers[1]] * 2))
+        assert loaded.label.tolist() == [str(numbers[0]), str(numbers[1]), str(numbers[0])]
+        assert loaded.prediction.tolist() == list(names) and loaded.classes == tuple(names)
+        unlabelled = Predictions.load(with_probabilities(path, names))
+        assert unlabelled.prediction.tolist() == list(names)
+    given = Predictions.load(with_probabilities(path, "123", [1, 2, 3], [3, 2, 1]))
+    assert given.prediction.tolist() == ["3", "2", "1"]
+    told = "`label` holds 4 .ids 'c'., and the classes are called '1', '2', '3': write answers as"
+    with pytest.raises(ValueError, match=told):
+        Predictions.load(with_probabilities(path, "123", [1, 2, 4]))
+    positions = Predictions.load(with_probabilities(path, ["no", "yes", "2"], [0, 1, 2]))
+    assert positions.label.tolist() == positions.prediction.tolist() == [0, 1, 2]
+
+
+def test_the_order_of_the_keys_in_jsonl_says_nothing(tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        '{"id": 1, "label": 1, "probabilities": {"1": 0.9, "0": 0.1}}\n'
+        '{"id": 2, "label": 0, "probabilities": {"0": 0.9, "1": 0.1}}\n'
+    )
+    assert Predictions.load(tmp_path / "a.jsonl").correct.tolist() == [True, True]
+
+
+def test_numbers_are_indices_in_python_and_names_where_a_file_has_no_classes(tmp_path):
+    logits = np.eye(3)
+    indices = Predictions(list("abc"), [0, 1, 2], logits=logits, classes=["1", "2", "3"])
+    assert indices.correct.all()
+    same(indices, Predictions.load(indices.save(tmp_path / "a.parquet")))
+    for ending in (".csv", ".jsonl"):
+        with pytest.raises(ValueError, match="`label` holds indices, and the classes are called"):
+            indices.save(tmp_path / f"a{ending}")
+    named = Predictions.load(with_probabilities(tmp_path / "named.csv", "123", [1, 2, 3]))
+    for ending in ENDINGS:
+        same(named, Predictions.load(named.save(tmp_path / f"b{ending}")), logits=False)
+    plain = Predictions(list("abc"), [1, 2, 3], [1, 2, 2])
+    old, new = align(plain, named)
+    assert old.label.tolist() == new.label.tolist() and old.correct.tolist() == [True, True, False]
+    assert with_labels(named.replace(label=None), {"a": 1, "b": 2, "c": 2}).correct.sum() == 2
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

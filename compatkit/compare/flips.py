@@ -9,6 +9,7 @@ __all__ = ['KINDS', 'MOST_CHANGES', 'FIRST', 'positions_by_kind', 'changes', 'fl
 import csv
 import json
 from collections.abc import Iterable
+from math import isfinite
 from pathlib import Path
 
 # %% ../../nbs/compare/flips.ipynb #658a8a83
@@ -121,7 +122,15 @@ def _write_csv(rows: list[dict], names: list[str], path: Path) -> None:
 
 def _write_jsonl(rows: list[dict], names: list[str], path: Path) -> None:
     with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(json.dumps(row, default=str) + "\n" for row in rows)
+        file.writelines(json.dumps(_finite(row), default=str) + "\n" for row in rows)
+
+
+def _finite(row: dict) -> dict:
+    """The same with null for nan and infinity, which JSON has not."""
+    return {
+        name: None if isinstance(value, float) and not isfinite(value) else value
+        for name, value in row.items()
+    }
 
 
 def _write_parquet(rows: list[dict], names: list[str], path: Path) -> None:

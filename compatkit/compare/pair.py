@@ -9,6 +9,7 @@ __all__ = ['Pair', 'read_pair', 'read_columns']
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +35,16 @@ from compatkit.compare.sources import (
     renamed,
 )
 from ..metrics import Sureness
-from ..predictions import ENDINGS, WHOLE, Predictions, few, found, log_probability
+from compatkit.predictions import (
+    ENDINGS,
+    WHOLE,
+    Predictions,
+    called_by_numbers,
+    few,
+    found,
+    log_probability,
+    numbers_in_cells,
+)
 from ..support.table_files import plain_file
 
 # %% ../../nbs/compare/pair.ipynb #b45cbf93
@@ -90,7 +100,7 @@ class Pair:
         for name in ("old_score", "new_score"):
             if getattr(self, name) is not None:
                 for row, score in zip(rows, getattr(self, name)[positions].tolist()):
-                    row |= {name: score} if score == score else {}
+                    row |= {name: score} if isfinite(score) else {}
         return rows
 
     @classmethod
@@ -140,7 +150,14 @@ def _coded(source, name):
             f"{source.name}: `{name}` holds {kind}, which is neither a number nor text"
         )
     missing = series.is_null() if series.null_count() else None
-    numbers = series.cast(pl.Int64).fill_null(0).to_numpy()
+    whole = series.cast(pl.Int64, strict=False)
+    if whole.null_count() > series.null_count():
+        large = series.filter(whole.is_null() & series.is_not_null())
+        raise ValueError(
+            f"{source.name}: `{name}` holds {few(large.head(3).to_list(), len(large))}, which is "
+            "more than 64 bits hold: write such answers as text"
+        )
+    numbers = whole.fill_null(0).to_numpy()
     coded = _coded_numbers(numbers if missing is None else numbers[~missing.to_numpy()])
     if missing is None:
         return coded
@@ -204,8 +221,9 @@ def _one_kind(parts, old, new):
             f"{old.name} has {old.width} classes and {new.name} has {new.width}: "
             "name the columns of the logits in both, or add the column `prediction`"
         )
-    if text or old.classes and new.classes:
-        parts = {key: _named(part, sides[key[0]], key[1]) for key, part in parts.items()}
+    numbers = called_by_numbers(old.classes) | called_by_numbers(new.classes)
+    if text or numbers or old.classes and new.classes:
+        parts = {key: _named(part, sides[key[0]], key[1], numbers) for key, part in parts.items()}
     first = {_is_text(part): (key, part) for key, part in reversed(parts.items()) if part.values}
     if len(first) == 2:
         _refuse_kinds(sides, {key: part.values for key, part in (first[False], first[True])})
@@ -260,10 +278,14 @@ def _is_text(part):
     return bool(part.values) and isinstance(part.values[0], str)
 
 
-def _named(part, source, name):
-    """Indices of classes as their names. Raises ValueError for an index that is none."""
-    if not source.classes or _is_text(part):
+def _named(part, source, name, numbers):
+    """Numbers as the names of classes: indices where the source names its own, and else by the
+    `numbers` that the other's are called. Raises ValueError for an index that is none.
+    """
+    if _is_text(part) or not (source.classes or numbers):
         return part
+    if not source.classes:
+        return _sorted_values(part, [numbers.get(value, str(value)) for value in part.values])
     outside = [value for value in part.values if not 0 <= value < len(source.classes)]
     if outside:
         raise ValueError(
@@ -397,30 +419,24 @@ def _shared_text(series):
     return np.array([*names, None], dtype=object)[codes.to_numpy()]
 
 
-def _are_whole(series):
-    """Whether all cells are written as whole numbers."""
-    return all(map(WHOLE.fullmatch, series.unique()))
-
-
 def _values(series, cells):
     """A column as numbers, truth values or text (an array of objects); cells of a csv are
-    numbers if all of them are.
+    numbers if all of them are written as such.
     """
     import polars as pl
 
     series = series.alias("values")  # a name such as ^x$ would be taken for a pattern
-    if cells:
-        numbers = series.cast(pl.Float64, strict=False)
-        if not (numbers.is_null() & (series != "")).any() and numbers.count():
-            return (series.cast(pl.Int64) if _are_whole(series) else numbers).to_numpy()
-    elif series.dtype.is_decimal():
+    kind = series.dtype
+    if cells and (numbers := numbers_in_cells(series)) is not None:
+        return numbers
+    if kind == pl.Duration:  # in seconds
+        return (series.to_physical() / {"ns": 1e9, "us": 1e6, "ms": 1e3}[kind.time_unit]).to_numpy()
+    if kind.is_decimal():
         return series.cast(pl.Float64).to_numpy()
-    elif series.dtype.is_numeric() or series.dtype == pl.Boolean:
+    if (kind.is_numeric() and "128" not in str(kind)) or kind == pl.Boolean:
         return series.to_numpy()
-    elif series.dtype.is_nested() or series.dtype in (pl.Object, pl.Binary):
-        return np.array(
-            [None if value is None else str(value) for value in series.to_list()], dtype=object
-        )
+    if kind.is_nested() or kind in (pl.Object, pl.Binary):
+        return np.array([None if one is None else str(one) for one in series.to_list()], object)
     return _shared_text(series.cast(pl.String))
 
 
@@ -442,6 +458,18 @@ def _both(old, new, name, apart=False):
     return {f"{name} (old)": old, f"{name} (new)": new}
 
 
+def _of_both(old, new, name, apart=False):
+    """The same of two functions (None where a side lacks the column) that give its values as
+    they are read, or with the cells of a csv as text: 2021 in one file is "2021" in another.
+    """
+    given = [side and side(True) for side in (old, new)]
+    columns = _both(*given, name, apart)
+    if len(columns) == 1 or apart or (given[0].dtype.kind == "O") == (given[1].dtype.kind == "O"):
+        return columns
+    as_text = _both(old(False), new(False), name)
+    return as_text if len(as_text) == 1 else columns
+
+
 def _columns(old, new, rows, wanted):
     """Further columns for a Pair: those asked for, or all but free text.
 
@@ -451,18 +479,19 @@ def _columns(old, new, rows, wanted):
     for name in (
         columns if wanted is None else _chosen(columns, wanted, f"{old.name} or {new.name}")
     ):
-        columns[name] = _both(
-            *(_values_in(source, name, own) for source, own in ((old, rows.old), (new, rows.new))),
+        columns[name] = _of_both(
+            *(_reader(source, name, own) for source, own in ((old, rows.old), (new, rows.new))),
             name,
         )
     columns = {name: values for one in columns.values() if one for name, values in one.items()}
     return _chosen(columns, None, "") if wanted is None else columns
 
 
-def _values_in(source, name, rows):
+def _reader(source, name, rows):
+    """A function that reads one further column, as `_of_both` takes it."""
     if name not in source.further:
         return None
-    return picked(_values(source.column(name), source.cells), rows)
+    return lambda numbers: picked(_values(source.column(name), source.cells and numbers), rows)
 
 
 def _chosen(columns, wanted, where):
@@ -477,42 +506,45 @@ def _chosen(columns, wanted, where):
     return {name: columns[name] for name in wanted}
 
 # %% ../../nbs/compare/pair.ipynb #579a8d11
-def _details(old, new, rows, apart):
+def _details(old, new, rows, known):
     """A function from positions to what the sources hold of these examples: id, texts, further
-    columns.
+    columns, of which those that are `known` are what they are as a whole.
     """
+
+    def cells_of(source, part, name):
+        """A function that reads some rows of a further column, as `_of_both` takes it."""
+        if name not in source.further:
+            return None
+        text = name in known and known[name].dtype.kind == "O"
+        return lambda numbers: _values(part[name], source.cells and numbers and not text)
 
     def details(positions):
         parts = []
         for source, own in ((old, rows.old), (new, rows.new)):
             names = ["id", *(["text"] if "text" in source.schema else []), *source.further]
-            part = source.rows(_taken(positions, own), names)
-            parts.append(
-                {
-                    name: _values(part[name], source.cells and name not in ("id", "text"))
-                    for name in names
-                }
-            )
-        before, after = parts
-        columns = {"id": before["id"].astype(str).astype(object)}
+            parts.append(source.rows(_taken(positions, own), names))
+        columns = {"id": _values(parts[0]["id"], False).astype(str).astype(object)}
         columns |= {
-            f"{side}_text": part["text"]
-            for side, part in (("old", before), ("new", after))
-            if "text" in part
+            f"{side}_text": _values(part["text"], False)
+            for side, part in zip(("old", "new"), parts)
+            if "text" in part.columns
         }
         for name in dict.fromkeys([*old.further, *new.further]):
-            columns |= _both(before.get(name), after.get(name), name, f"{name} (old)" in apart)
+            both = (cells_of(*side, name) for side in zip((old, new), parts))
+            columns |= _of_both(*both, name, f"{name} (old)" in known)
         rows_wanted = zip(*(values.tolist() for values in columns.values()))
-        return [
-            {
-                name: value
-                for name, value in zip(columns, row)
-                if value is not None and value == value
-            }
-            for row in rows_wanted
-        ]
+        return [_what_is_there(zip(columns, row)) for row in rows_wanted]
 
     return details
+
+
+def _what_is_there(items):
+    """A dictionary of names and values, without None, nan and infinity, which JSON has not."""
+    return {
+        name: value
+        for name, value in items
+        if value is not None and not (isinstance(value, float) and not isfinite(value))
+    }
 
 # %% ../../nbs/compare/pair.ipynb #4b7b6422
 _MOST_NUMBERS = 1 << 26  # of a matrix of logits; beyond, it is not read
@@ -745,6 +777,7 @@ def read_columns(
     Raises FileNotFoundError, and ValueError naming what does not fit.
     """
     path = plain_file(path)
+    _refuse_repeated_names(path, old=old, new=new, label=label or "label", id=id)
     names = {id: "id", label or "label": "label"}
     dataset = is_dataset(path) or names_hub(path)
     table = read_dataset(path, names, split) if dataset else read_table(path, names)
@@ -757,6 +790,18 @@ def read_columns(
     if not without:
         return pair
     return replace(pair, notes=(*pair.notes, "There is no column `id`: rows are numbered from 1."))
+
+
+def _refuse_repeated_names(path, **given):
+    """Raises ValueError for a column that is to be two things at once."""
+    for option, name in given.items():
+        other = next(other for other, same in given.items() if same == name)
+        if other != option:
+            why = " (a version beside itself never flips)" if option == "new" else ""
+            raise ValueError(
+                f"{Path(path).name}: column {name!r} is given twice, as --{other} and as "
+                f"--{option}{why}: name another column for one of them"
+            )
 
 
 def _refuse_absent(table, answers, label, id):
@@ -792,6 +837,8 @@ def _one_of_two(table, own, other):
 def _of_logs(fields, wanted, names):
     """The Pair of two logs, from what their reader joined."""
     example, columns = fields.pop("example", None), fields.pop("columns")
+    if details := fields.get("details"):
+        fields["details"] = lambda rows: [_what_is_there(row.items()) for row in details(rows)]
     wanted = read_columns_of(wanted, example)
     pair = Pair(*names, **fields, columns=_chosen(columns, wanted, " or ".join(names)))
     return by_example(pair, example)

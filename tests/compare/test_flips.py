@@ -80,3 +80,13 @@ def test_no_flips_are_a_file_with_a_header(tmp_path):
     write_rows([], tmp_path / "flips.csv")
     assert (tmp_path / "flips.csv").read_text().strip() == "id,quadrant"
     assert flip_rows(pair_of(["a"], ["a"], ["a"])) == ([], 0)
+
+
+def test_jsonl_has_no_infinity(tmp_path):
+    write_rows([{"id": "a", "lat": float("inf"), "old_score": float("nan")}], tmp_path / "f.jsonl")
+    (line,) = (tmp_path / "f.jsonl").read_text().splitlines()
+    assert json.loads(line, parse_constant=pytest.fail) == {
+        "id": "a",
+        "lat": None,
+        "old_score": None,
+    }

@@ -270,6 +270,32 @@ def test_indices_become_names_where_names_are_known():
         Pair.of(old.replace(label=[0, 5]), new)
 
 
+def test_classes_called_by_numbers_are_matched_by_name(tmp_path):
+    """Whether the columns give the answers or stand beside them, in files of any kind."""
+    rows = [
+        {"id": "a", "label": 1, "prob_1": 0.8, "prob_3": 0.1, "prob_2": 0.1},
+        {"id": "b", "label": 3, "prob_1": 0.1, "prob_3": 0.7, "prob_2": 0.2},
+    ]
+    answers = [{"id": "a", "label": 1, "prediction": 1}, {"id": "b", "label": 3, "prediction": 2}]
+    both = [row | {"prediction": row["label"]} for row in rows]
+    for ending in ENDINGS:
+        wide, plain, full = (
+            saved(tmp_path / f"{name}{ending}", made)
+            for name, made in (("wide", rows), ("plain", answers), ("full", both))
+        )
+        for old in (wide, full):
+            pair = read_pair(old, plain)
+            assert [str(one) for one in values(pair, "old")] == ["1", "3"]
+            assert counted(pair) == FlipCounts(1, 1, 0, 0, 0)
+        pair = read_pair(wide, full)
+        assert np.allclose(np.exp(-pair.old_sureness.log_loss), [0.8, 0.7])
+    turned = "id,label,prob_1,prob_0\na,1,.9,.1\nb,0,.2,.8\nc,1,.7,.3\n"
+    old, new = written(tmp_path, o_csv=turned, n_csv=turned.replace(".7,.3", ".4,.6"))
+    pair = read_pair(old, new)
+    assert values(pair, "old") == values(pair, "label") == [1, 0, 1]
+    assert values(pair, "new") == [1, 0, 0]
+
+
 def test_scores_without_labels_and_beside_them():
     one, two = (
         Predictions(["a", "b"], score=[0.5, 1.0], text=["x", "y"]),
@@ -378,7 +404,7 @@ def test_bad_pairs_are_refused(tmp_path, files, options, message):
                 "label": pl.Series([0, 2**64 - 1], dtype=pl.UInt64),
                 "prediction": [0, 1],
             },
-            "a.parquet, a.parquet: conversion",
+            "a.parquet: `label` holds 18446744073709551615, which is more than 64 bits hold: write",
         ),
         ({"id": [1, 2], "score": [[0], [1]]}, "a.parquet, a.parquet: "),
         (
@@ -532,6 +558,70 @@ def test_csv_columns_are_numbers_only_if_all_cells_are(tmp_path):
     assert columns["mixed"].tolist() == ["3", "x"] and columns["empty"].tolist() == ["", ""]
 
 
+def test_codes_in_a_csv_stay_text(tmp_path):
+    """01, 1 and 1e3 are three codes, and what is text in one file is compared as text."""
+    cells = ["01", "1", "007", "1e3"]
+    rows = [f"{n},1,1,{code},{n}.5,{2020 + n}" for n, code in enumerate(cells)]
+    (old,) = written(tmp_path, old_csv="\n".join(["id,label,prediction,code,size,year", *rows, ""]))
+    pair = read_pair(old, old)
+    assert pair.columns["code"].tolist() == cells == [row["code"] for row in pair.shown(range(4))]
+    assert pair.shown([1])[0]["code"] == "1" and pair.columns["size"].tolist()[0] == 0.5
+    new = saved(
+        tmp_path / "new.jsonl",
+        [
+            {"id": str(n), "label": 1, "prediction": 1, "code": code, "year": str(2020 + n)}
+            for n, code in enumerate(cells)
+        ],
+    )
+    for pair in (read_pair(old, new), read_pair(new, old)):
+        assert pair.columns["year"].tolist() == ["2020", "2021", "2022", "2023"]
+        assert pair.shown([1])[0]["year"] == "2021" and pair.columns["code"].tolist() == cells
+    assert read_pair(old, new, columns=()).shown([1])[0]["year"] == "2021"
+
+
+@pytest.mark.parametrize(
+    "values, shown",
+    [
+        (pl.Series([1500, None]).cast(pl.Duration("ms")), [1.5, None]),
+        (pl.Series([1500, None]).cast(pl.Duration("us")), [0.0015, None]),
+        (pl.Series([3_600_000_000_000, None]).cast(pl.Time), ["01:00:00", None]),
+        (pl.Series([Decimal("1.10"), None]), [1.1, None]),
+        (pl.Series([None, None], dtype=pl.Null), [None, None]),
+        (pl.Series([b"x", None]), ["b'x'", None]),
+        (pl.Series([{"a": 1}, None]), ["{'a': 1}", None]),
+        (pl.Series([[1], None]), ["[1]", None]),
+        (pl.Series([2**70, None], dtype=pl.Int128), [str(2**70), None]),
+        (pl.Series([np.inf, np.nan]), [None, None]),
+    ],
+)
+def test_columns_of_any_kind_are_shown(tmp_path, values, shown):
+    """Durations in seconds; what JSON has no word for is left out."""
+    frame = pl.DataFrame({"id": ["a", "b"], "label": [1, 1], "prediction": [1, 1], "it": values})
+    frame.write_parquet(tmp_path / "a.parquet")
+    frame.with_columns(it=values.reverse()).write_parquet(tmp_path / "b.parquet")
+    rows = read_pair(tmp_path / "a.parquet", tmp_path / "a.parquet").shown([0, 1])
+    assert [row.get("it") for row in rows] == shown
+    apart = read_pair(tmp_path / "a.parquet", tmp_path / "b.parquet").shown([1])[0]
+    assert apart.get("it (new)", apart.get("it")) == shown[0]
+    assert Predictions.load(tmp_path / "a.parquet").columns["it"].shape == (2,)
+
+
+def test_whole_numbers_beyond_64_bits(tmp_path):
+    """Ids and cells are text; other answers are refused by name."""
+    large = 9223372036854775813
+    rows = [{"id": large + n, "label": 1, "prediction": 1} for n in range(2)]
+    path = saved(tmp_path / "a.jsonl", rows)
+    assert read_pair(path, path).shown([1])[0]["id"] == str(large + 1)
+    path = saved(tmp_path / "b.jsonl", [row | {"label": large} for row in rows])
+    with pytest.raises(ValueError, match=f"b.jsonl: `label` holds {large}.*: write such answers"):
+        read_pair(path, path)
+    digits = "7" * 5000
+    (path,) = written(tmp_path, c_csv=f"id,label,prediction,code\na,{digits},1,{digits}\nb,1,1,1\n")
+    pair = read_pair(path, path)
+    assert values(pair, "label") == [digits, "1"] == pair.columns["code"].tolist()
+    assert Predictions.load(path).correct.tolist() == [False, True]
+
+
 def test_texts_are_shown_as_they_are(tmp_path):
     rows = [
         {"id": "<b>", "label": "x", "prediction": "x", "text": "<script>alert(1)</script>\n\u202e"}
@@ -623,6 +713,13 @@ def test_two_columns_of_one_file(tmp_path, ending):
         ),
         (dict(old="v1", new="v2", label="z"), "there is no column 'z'"),
         (dict(old="v1", new="v2", label="y", id="key"), "there is no column 'key'"),
+        (
+            dict(old="v1", new="v2", label="v1"),
+            "both.csv: column 'v1' is given twice, as --old and as --label: name another column",
+        ),
+        (dict(old="v1", new="v2", label="y", id="v2"), "'v2' is given twice, as --new and as --id"),
+        (dict(old="v1", new="v2", label="y", id="y"), "'y' is given twice, as --label and as --id"),
+        (dict(old="v1", new="v1", label="y"), "as --old and as --new .a version .* never flips"),
         (dict(old="v1", new="v2", label="y", columns=["w"]), "no further column 'w'"),
     ],
 )
