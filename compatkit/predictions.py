@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['LOG_ZERO', 'WHOLE', 'ENDINGS', 'READABLE', 'NUL', 'log_softmax', 'softmax', 'log_probability', 'refuse_repeated',
-           'called_by_numbers', 'Predictions', 'refuse_missing', 'over_classes', 'align', 'with_labels', 'text_digests',
-           'mean_logits', 'polars_errors', 'checked_file', 'house_names', 'check_columns', 'csv_header', 'csv_flaw',
-           'csv_names', 'scan_csv', 'by_names', 'csv_cells', 'numbers_in_cells', 'json_objects', 'right_choice']
+           'called_by_numbers', 'Predictions', 'refuse_missing', 'over_classes', 'align', 'numbers_as_names',
+           'with_labels', 'text_digests', 'mean_logits', 'polars_errors', 'checked_file', 'house_names',
+           'check_columns', 'csv_header', 'csv_flaw', 'csv_names', 'scan_csv', 'by_names', 'csv_cells',
+           'numbers_in_cells', 'json_objects', 'right_choice']
 
 # %% ../nbs/predictions.ipynb #d72bbfd9
 import csv
@@ -632,11 +633,22 @@ def _as_the_other_names(side, other):
     """Numbers of a side without classes as names, where the other's classes are called by
     numbers and its answers are names.
     """
-    if side.classes is not None or side.logits is not None or not _answers_by_name(other):
-        return side
-    names = called_by_numbers(other.classes)
-    fields = {name: getattr(side, name) for name in ("label", "prediction")}
-    return side.replace(
+    return numbers_as_names(side, other.classes) if _answers_by_name(other) else side
+
+
+def numbers_as_names(
+    predictions: Predictions,  # answers, labels or both
+    classes: Iterable[str] | None,  # names of the classes that they are of
+) -> Predictions:
+    """The same with names for numbers, 3 being the class that is called 3, where the classes are
+    called by other numbers than their places; the same as it is where it has classes or logits of
+    its own, to which numbers are indices.
+    """
+    names = called_by_numbers(classes)
+    if predictions.classes is not None or predictions.logits is not None or not names:
+        return predictions
+    fields = {name: getattr(predictions, name) for name in ("label", "prediction")}
+    return predictions.replace(
         **{
             name: [names.get(value, str(value)) for value in values.tolist()]
             for name, values in fields.items()

@@ -43,12 +43,14 @@ from compatkit.predictions import (
     WHOLE,
     Predictions,
     align,
+    called_by_numbers,
     checked_file,
     csv_cells,
     csv_names,
     json_objects,
     log_probability,
     log_softmax,
+    numbers_as_names,
     over_classes,
     polars_errors,
     refuse_missing,
@@ -285,8 +287,8 @@ def _as_the_rule_names(rule, piece):
 
     Raises ValueError for missing ones.
     """
-    given = piece.require("prediction")
     refuse_missing(piece, "")
+    given = numbers_as_names(piece, rule.names).require("prediction")
     other = rule.names is not None and piece.classes not in (None, rule.names)
     return np.array(piece.classes)[given] if other and given.dtype.kind in "iu" else given
 
@@ -516,6 +518,7 @@ def _decide_file(
     left_out = np.sort(_keys(np.asarray(list(without), dtype=str)))
     by_name = rule.names is not None and not kept.named and not _has_answers(old)
     writer, unknown = _Writer(out), []
+    numbers = out.suffix == ".csv" and bool(called_by_numbers(rule.names))
     for piece in _pieces(new, rows):
         keys = _keys(piece.id)
         with naming(new):
@@ -525,7 +528,8 @@ def _decide_file(
         unknown.append(keys[place < 0])
         wanted = ~np.isin(keys, left_out)
         done += wanted.sum(), (wanted & same).sum(), (wanted & (place < 0)).sum()
-        writer.add(_to_write(answers.select(wanted), rule.names if by_name else None))
+        answers = _to_write(answers.select(wanted), rule.names if by_name else None)
+        writer.add(_as_numbers(answers) if numbers else answers)
     with naming(new):
         _refuse_repeated_keys(np.sort(np.concatenate(unknown)), lambda: _pieces(new, rows), "")
     if not done[0]:
@@ -551,6 +555,13 @@ def _to_write(answers, names):
     """
     answers = answers.replace(classes=None)
     return answers.replace(prediction=np.array(names)[answers.prediction]) if names else answers
+
+
+def _as_numbers(answers):
+    """Names that are whole numbers as these: a csv cannot tell one from the other."""
+    given = answers.prediction.tolist()
+    whole = given and all(isinstance(one, str) and WHOLE.fullmatch(one) for one in given)
+    return answers.replace(prediction=[int(one) for one in given]) if whole else answers
 
 # %% ../../nbs/compare/deciding.ipynb #3eda0af0
 @contextmanager

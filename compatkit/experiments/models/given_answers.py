@@ -18,7 +18,7 @@ import numpy as np
 from ...decisions import columns_of
 from .trainings import keep_predictions
 from ..running.runs import Run, run_once
-from ...predictions import Predictions, few, over_classes
+from ...predictions import Predictions, few, numbers_as_names, over_classes
 from ...training.tasks import Task, local_copies
 
 # %% ../../../nbs/experiments/models/given_answers.ipynb #givn0008
@@ -66,7 +66,7 @@ def in_the_tasks_classes(old: Predictions, classes: tuple) -> Predictions:
 
     ValueError for answers, labels or unnamed logits that are not of these classes.
     """
-    width = len(classes)
+    width, old = len(classes), numbers_as_names(old, classes)
     if old.classes is not None:
         old = over_classes(old, classes)
     elif old.logits is not None and old.logits.shape[1] != width:

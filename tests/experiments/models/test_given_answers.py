@@ -10,6 +10,7 @@ from compatkit.experiments.models.given_answers import (
     answers_run,
     folder_of_answers,
     given_answers,
+    in_the_tasks_classes,
     published_answers,
     read_answers,
 )
@@ -30,6 +31,16 @@ def test_answers_are_joined_by_id_with_the_tasks_labels(task):
 
 def task_ids(task, split):
     return [str(one) for one in getattr(task, split)["id"]]
+
+
+def test_a_number_is_the_class_that_is_called_so():
+    old = Predictions(["a", "b"], label=[1, 3], prediction=[1, 2])
+    found = in_the_tasks_classes(old, ("1", "2", "3"))
+    assert found.prediction.tolist() == [0, 1] and found.label.tolist() == [0, 2]
+    places = in_the_tasks_classes(old, ("0", "1", "2", "3"))
+    assert places.prediction.tolist() == [1, 2]
+    with pytest.raises(ValueError, match="'3'.* are no classes of the task"):
+        in_the_tasks_classes(old.replace(prediction=[3, 3]), ("1", "2"))
 
 
 def test_names_of_classes_are_enough(task):
