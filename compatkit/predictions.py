@@ -1065,13 +1065,25 @@ def _look_inside(path):
         _check_quotes(path)
 
 
+# an empty quoted cell that goes on; within a quoted cell it may be right, which csv_flaw knows
+_EMPTY = (b',""', b'\t""', b'\n""')
+_GOES_ON = re.compile(rb'[,\t\n]""[^",\t\r\n]')
+
+
 def _check_quotes(path: Path) -> None:
-    """Raises ValueError for a quote that is never closed: readers take the rest of the file for
-    one cell, and say nothing where it is the last one of its row.
+    """Raises ValueError for a quote that is never closed, of which readers take the rest of the
+    file for one cell and say nothing where it is the last one of its row, and for one that closes
+    a cell at once, of which they lose what follows.
     """
+    quotes, suspicious, before = 0, False, b"\n"
     with open(path, "rb") as file:
-        quotes = sum(chunk.count(b'"') for chunk in iter(lambda: file.read(1 << 24), b""))
-    if quotes % 2 and (flaw := csv_flaw(path)):
+        while chunk := file.read(1 << 24):
+            quotes += chunk.count(b'"')
+            looked_at = before + chunk
+            empty = not suspicious and any(one in looked_at for one in _EMPTY)
+            suspicious = suspicious or empty and bool(_GOES_ON.search(looked_at))
+            before = chunk[-3:]
+    if (quotes % 2 or suspicious) and (flaw := csv_flaw(path)):
         raise ValueError(flaw)
 
 
