@@ -1078,11 +1078,12 @@ def _check_quotes(path: Path) -> None:
     quotes, suspicious, before = 0, False, b"\n"
     with open(path, "rb") as file:
         while chunk := file.read(1 << 24):
-            quotes += chunk.count(b'"')
-            looked_at = before + chunk
-            empty = not suspicious and any(one in looked_at for one in _EMPTY)
-            suspicious = suspicious or empty and bool(_GOES_ON.search(looked_at))
-            before = chunk[-3:]
+            found = chunk.count(b'"')
+            if found and not suspicious:
+                looked_at = before + chunk
+                empty = any(one in looked_at for one in _EMPTY)
+                suspicious = empty and bool(_GOES_ON.search(looked_at))
+            quotes, before = quotes + found, chunk[-3:]
     if (quotes % 2 or suspicious) and (flaw := csv_flaw(path)):
         raise ValueError(flaw)
 
