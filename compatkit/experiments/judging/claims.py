@@ -19,9 +19,8 @@ AGREEMENT = "answers as the old model"
 MIXTURES = ("old-new probabilities", "old-new logits")
 GAINS, LOSSES = "size of gains", "size of losses"
 MATCHED = "NFR at equal accuracy"  # of whole curves, whatever setting a row shows
-BESIDE = (
-    "NFR at its own accuracy"  # of a method without a dial, beside the whole curve of a mixture
-)
+# of a method without a dial, beside the whole curve of a mixture
+BESIDE = "NFR at its own accuracy"
 EACH_OTHER, EARLY = "each other", "the first fifth of the epochs"
 PREFERRED = "preferred on selection"  # stands for a row of a table with one row a setting
 WORDED = (KEPT, MENDED, REMAINING, UNCERTAINTY, RELATIVE, NEW_ERRORS)  # what they are set against
@@ -54,11 +53,7 @@ class Claim:
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #8be471e1
 _PCT, _GF, _BCWI, _MUSCLE = "Positive-Congruent Training", "Gated Fusion", "BCWI", "MUSCLE"
-_FD, _NEW, _MIXTURES = (
-    ("FD-KL", "FD-LM"),
-    ("new model",),
-    MIXTURES,
-)
+_FD, _NEW = ("FD-KL", "FD-LM"), ("new model",)
 _MASKS = ("o right", "KL to o everywhere", "CE + ")
 _2 = tuple(f"distillation:{table}" for table in ("main", "2a", "all_images", "2b"))
 _1 = ("gated_fusion:main", "gated_fusion:1")
@@ -327,14 +322,14 @@ _OF_GATED_FUSION = (
         _GF,
         "Old–new mixtures flip less than distillation",
         _12,
-        _MIXTURES,
+        MIXTURES,
         ("dynamic distillation",),
     ),
     Claim(
         _GF,
         "Old–new mixtures flip less than a vote of five (table 1)",
         _1,
-        _MIXTURES,
+        MIXTURES,
         ("vote of 5",),
     ),
     Claim(
