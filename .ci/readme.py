@@ -63,21 +63,21 @@ def claims():
 
 def methods():
     """The methods of METHODS, the one with the fewest flips first."""
-    from compatkit.experiments.judging.equal_accuracy import method_summaries
+    from compatkit.experiments.judging.equal_accuracy import beside_words, method_summaries
 
     found = method_summaries(ROOT / "results")
     rows = [
         [
             summary.family.method,
             level(summary.levels[0]),
-            level(summary.mixture[0]),
+            beside_words(summary),
             level(summary.levels[1]),
             *summary.family[1:3],
         ]
         for summary in found
         if summary.family.method in METHODS
     ]
-    header = ["method", "at its accuracy", "the mixture there", "half a point below"]
+    header = ["method", "at its accuracy", "beside a mixture", "half a point below"]
     header += ["to answer", "to train"]
     return table(header, rows)
 

@@ -187,14 +187,17 @@ def differences_of(
     evidence: Mapping,  # as kept_evidence gives it
     name: str,  # of a kept table
     table: ResultTable,
-) -> dict[Compared, CrossedMean]:
-    """The kept differences of a table, with their standard errors; none where the table is not
-    the one they were made from.
+) -> dict[Compared, CrossedMean | None]:
+    """The kept differences of a table, with their standard errors, None for a curve that is
+    nowhere as accurate; no entries where the table is not the one they were made from.
     """
     kept = evidence["tables"].get(name)
     if kept is None or kept["digest"] != digest_of(table):
         return {}
-    return {Compared(*one[:4]): CrossedMean(*one[4:]) for one in kept["differences"]}
+    return {
+        Compared(*one[:4]): None if one[4] is None else CrossedMean(*one[4:])
+        for one in kept["differences"]
+    }
 
 # %% ../../../nbs/experiments/judging/claim_verdicts.ipynb #30d16ff3
 class Evidence(NamedTuple):
@@ -216,7 +219,7 @@ _MISSING = (
 def judge(
     claim: Claim,
     table: ResultTable,
-    differences: Mapping[Compared, CrossedMean],
+    differences: Mapping[Compared, CrossedMean | None],
     name: str = "",  # of the table, for the evidence
 ) -> Evidence | None:
     """What a table says; None if it lacks the rows, or its answers the quantity.
@@ -235,23 +238,19 @@ def judge(
     few = f"{', '.join(lost)}: no setting is as accurate on selection as its rule asks"
     if lost and len(lost) == len(claimed):
         return Evidence(name, "none qualified", few) if _comparable(claim, table) else None
-    pairs = [pair for pair in pairs_of(claim, table) if not _unreached(pair, differences)]
-    if not pairs:
-        return None
+    pairs = pairs_of(claim, table)
     if any(pair not in differences for pair in pairs):
         return Evidence(name, "not judged", _MISSING)
+    beyond = [pair.other for pair in pairs if differences[pair] is None]
+    pairs = [pair for pair in pairs if differences[pair] is not None]
+    if not pairs:
+        return None
     found = [_judged(claim, table, pair, differences[pair], len(pairs)) for pair in pairs]
     word, words, favour = min(found, key=lambda one: (_ORDER.index(one[0]), one[2]))
     if lost and claim.with_margin and word == "holds":  # selection says that the others lose
         word = "undecided"
-    return Evidence(name, word, f"{words}; {few}" if lost else words, favour)
-
-
-def _unreached(pair: Compared, differences: Mapping[Compared, CrossedMean]) -> bool:
-    """Whether a curve is nowhere as accurate as the method that is asked about, so that it has no
-    difference where the others have theirs.
-    """
-    return pair.quantity == BESIDE and bool(differences) and pair not in differences
+    notes = [few] * bool(lost) + [f"{', '.join(beyond)}: nowhere as accurate"] * bool(beyond)
+    return Evidence(name, word, "; ".join([words, *notes]), favour)
 
 
 def _comparable(claim: Claim, table: ResultTable) -> bool:

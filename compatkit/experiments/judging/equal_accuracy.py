@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FAMILIES', 'BELOW', 'Family', 'family_of', 'lowest_point', 'lowest_of', 'lowest_at', 'upgrades_once', 'fair_places',
-           'Level', 'Summary', 'method_summaries', 'level_words', 'summaries_markdown', 'Beside', 'points_beside',
-           'points_markdown', 'places_of', 'equal_accuracy_picture', 'noise_markdown', 'relative_nfr',
+           'Level', 'Summary', 'method_summaries', 'level_words', 'beside_words', 'summaries_markdown', 'Beside',
+           'points_beside', 'points_markdown', 'places_of', 'equal_accuracy_picture', 'noise_markdown', 'relative_nfr',
            'open_questions_markdown', 'open_questions_words']
 
 # %% ../../../nbs/experiments/judging/equal_accuracy.ipynb #e26447a6
@@ -214,7 +214,8 @@ class Summary(NamedTuple):
 
     family: Family
     levels: tuple  # a Level or None for each of BELOW
-    mixture: tuple  # the same of mixing probabilities, on those of its upgrades that have it
+    shared: tuple  # the same on those of its upgrades that have a mixture of probabilities too
+    mixture: tuple  # and of that mixture there
 
 
 def _level(ratios: Sequence[float | None]) -> Level | None:
@@ -235,14 +236,13 @@ def method_summaries(
         elsewhere = {name: levels for name, (levels, _) in place["elsewhere"].items()}
         mixed = (place["methods"] | elsewhere).get(_MIXTURE)
         for name, levels in place["methods"].items():
-            mine, beside = found.setdefault(name, tuple([[] for _ in BELOW] for _ in range(2)))
-            _add(mine, place, levels)
-            if mixed is not None:
-                _add(beside, place, mixed)
+            every = found.setdefault(name, tuple([[] for _ in BELOW] for _ in range(3)))
+            for ratios, one in zip(every, (levels, levels, mixed)[: 1 if mixed is None else 3]):
+                _add(ratios, place, one)
     known = {family.method: family for family in FAMILIES.values()}
     made = [
-        Summary(known[name], *(tuple(map(_level, each)) for each in both))
-        for name, both in found.items()
+        Summary(known[name], *(tuple(map(_level, each)) for each in every))
+        for name, every in found.items()
     ]
     return sorted(made, key=_rank)
 
@@ -257,8 +257,11 @@ def _add(ratios: Sequence[list], place: Mapping, levels: Sequence[float | None])
 def _by_one_measure(places: Sequence[Mapping]) -> list[Mapping]:
     """The places without those that measure another's models once more, by exact match."""
     names = {place["place"] for place in places}
-    again = [f"{name}{BY_EXACT_MATCH}" for name in names]
-    return [place for place in places if place["place"] not in again]
+    return [
+        place
+        for place in places
+        if (name := place["place"]).replace(BY_EXACT_MATCH, "") not in names - {name}
+    ]
 
 
 def _rank(summary: Summary) -> tuple:
@@ -275,6 +278,12 @@ def level_words(level: Level | None) -> str:
     return f"{level.median:.2f}{spread}; {level.reached} of {level.upgrades}"
 
 
+def beside_words(summary: Summary) -> str:
+    """A method's median and the mixture's at the untreated accuracy, on the upgrades with both."""
+    own, mixed = summary.shared[0], summary.mixture[0]
+    return f"{own.median:.2f} : {mixed.median:.2f} on {own.upgrades}" if own else "–"
+
+
 def _table(lines: Sequence[Sequence[str]]) -> str:
     """A header and lines as a Markdown table."""
     header, *rest = lines
@@ -286,11 +295,11 @@ def summaries_markdown(
     results: str | Path | None = None,  # results/ unless told
 ) -> str:
     """The summaries as a table."""
-    header = ("method", "at its accuracy", "the mixture there", "0.5 points below")
+    header = ("method", "at its accuracy", "beside a mixture", "0.5 points below")
     lines = [(*header, "1 point below", "an answer asks", "training")]
     for one in method_summaries(results):
         own, *below = map(level_words, one.levels)
-        cells = (own, level_words(one.mixture[0]), *below)
+        cells = (own, beside_words(one), *below)
         lines.append((one.family.method, *cells, one.family.answering, one.family.training))
     return _table(lines)
 

@@ -220,12 +220,12 @@ what is reliable). *Without loss* holds where the lower end of the difference in
 several methods, it does not hold either. Of several comparisons the least favourable decides, and
 refutes a claim only at 1 − 0.05 / their number. *The lowest of all*: methods that pay with accuracy
 are no rivals of one that does not, and a mixture of old and new answers is asked with its whole
-curve, at the claimed method's own accuracy. *None qualified*: no setting is as accurate on the
-selection split as its rule asks, which is the untreated model's accuracy, and in BCWI's tables the
-target's interval, so nothing is judged; a setting that the paper fixes is judged as it is. *Not
-judged*: its models are no better than one answer for all, or the trial's control is not shown to
-work. The numbers are differences in points with their 95 % intervals, the least favourable one of
-each task and upgrade."""
+curve on test (with hindsight, then), at the claimed method's own accuracy. *None qualified*: no
+setting is as accurate on the selection split as its rule asks, which is the untreated model's
+accuracy, and in BCWI's tables the target's interval, so nothing is judged; a setting that the paper
+fixes is judged as it is. *Not judged*: its models are no better than one answer for all, or the
+trial's control is not shown to work. The numbers are differences in points with their 95 %
+intervals, the least favourable one of each task and upgrade."""
 
 
 def _claims_by_paper(results: Path) -> dict[str, str]:
@@ -441,9 +441,10 @@ What each method leaves of the untreated model's negative flips, as a ratio, at 
 model's own accuracy and at half a point and a whole point below it: the median over upgrades, the
 range, and in how many upgrades some setting of the method is as accurate. Where none is, or none
 qualified on selection, the untreated model stays in place and the upgrade counts as 1. Methods were
-tried on different upgrades: *the mixture there* is what mixing the probabilities of old and new
-leaves on the same ones. All are measured against the old model in use. A method with a dial is read
-off its whole curve, one without is a point; both with hindsight on the test set. Left out are
+tried on different upgrades: *beside a mixture* has the method's median and that of mixing the
+probabilities of old and new, on the upgrades that have both. All are measured against the old model
+in use. A method with a dial is read off its whole curve, one without is a point; both with
+hindsight on the test set. Left out are
 upgrades with fewer than three seeds, compatibility adapters whose trial has no control that is
 shown to work, and at each level the upgrades whose old model is as accurate as the level asks. What
 the rules of choice make of a dial stands in the tables of each paper.

@@ -204,9 +204,9 @@ def test_a_mixture_is_a_rival_with_its_whole_curve_at_the_methods_own_accuracy()
     assert beside == Compared(BESIDE, "it", "old-new logits")
     found = judge(LOWEST, made, {other: interval(*CLEAR), beside: interval(*WIDE)})
     assert found.word == "undecided" and "it − old-new logits at its accuracy, -0.10" in found.words
-    nowhere = judge(LOWEST, made, {other: interval(*CLEAR)})
-    assert nowhere.word == "holds" and "other" in nowhere.words, "no point is as accurate"
-    assert judge(LOWEST, made, {}).word == "not judged"
+    nowhere = judge(LOWEST, made, {other: interval(*CLEAR), beside: None})
+    assert nowhere.word == "holds" and nowhere.words.endswith("logits: nowhere as accurate")
+    assert judge(LOWEST, made, {other: interval(*CLEAR)}).word == "not judged"
     paying = table(NEW, row("it", 0.01, PAYING), mixture)
     lower = judge(LOWEST, paying, {beside: interval(*CLEAR)})
     assert lower.word == "holds", "at equal accuracy nobody pays"

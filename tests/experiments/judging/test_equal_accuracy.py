@@ -6,6 +6,7 @@ import pytest
 
 from compatkit.experiments.judging import equal_accuracy
 from compatkit.experiments.judging.claim_verdicts import EVIDENCE
+from compatkit.experiments.judging.claims import place_of
 from compatkit.experiments.judging.equal_accuracy import (
     FAMILIES,
     Level,
@@ -106,12 +107,22 @@ def test_a_method_stands_beside_the_mixture_on_the_upgrades_that_both_have(tmp_p
     )
     found = {one.family.method: one for one in method_summaries(tmp_path)}
     assert found["gated fusion"].mixture[0] == Level(0.25, 0.25, 0.25, 1, 1)
-    assert found[mixture].mixture == found[mixture].levels
-    assert "| gated fusion | 0.50; 1 of 1 | 0.25; 1 of 1 |" in summaries_markdown(tmp_path)
+    assert found[mixture].mixture == found[mixture].shared == found[mixture].levels
+    assert "| gated fusion | 0.50; 1 of 1 | 0.50 : 0.25 on 1 |" in summaries_markdown(tmp_path)
 
 
-def test_the_same_models_by_another_measure_count_once(tmp_path):
-    write(tmp_path, *(place(one, **{DIAL: [0.02] * 3}) for one in ("x", "x by exact match")))
+def test_the_own_median_is_of_the_same_upgrades_as_the_mixtures(tmp_path):
+    mixture = FAMILIES["old-new probabilities"].method
+    given = {"gated fusion": [0.02] * 3}
+    write(tmp_path, place("x", **given, **{mixture: [0.01] * 3}), place("y", 0.02, **given))
+    gated = next(one for one in method_summaries(tmp_path) if one.family.method == "gated fusion")
+    assert (gated.levels[0].median, gated.shared[0].median) == (0.75, 0.5)
+
+
+@pytest.mark.parametrize("scale", ["mini", "paper"])
+def test_the_same_models_by_another_measure_count_once(tmp_path, scale):
+    names = [place_of(f"muscle-arithmetic-{scale}-a-{table}") for table in ("main", "4")]
+    write(tmp_path, *(place(one, **{DIAL: [0.02] * 3}) for one in names))
     (mixed,) = method_summaries(tmp_path)
     assert mixed.levels[0].upgrades == 1
 

@@ -12,7 +12,12 @@ import pytest
 from compatkit.bcwi import Curve
 from compatkit.ensembles import mix
 from compatkit.experiments.judging import evidence as room
-from compatkit.experiments.judging.claim_verdicts import EVIDENCE, Compared, kept_evidence
+from compatkit.experiments.judging.claim_verdicts import (
+    EVIDENCE,
+    Compared,
+    differences_of,
+    kept_evidence,
+)
 from compatkit.experiments.judging.claims import (
     ACCURACY,
     AGREEMENT,
@@ -30,6 +35,7 @@ from compatkit.experiments.judging.claims import (
     UNCERTAINTY,
 )
 from compatkit.experiments.judging.evidence import (
+    NowhereAsAccurate,
     Seen,
     difference_of,
     evidence,
@@ -152,8 +158,25 @@ def test_a_mixture_is_read_off_its_curve_at_a_methods_own_accuracy(shelf):
     above = replace(row, accuracy=(0.999, 0.0))
     rows = tuple(above if one is row else one for one in kept.table.rows)
     lifted = Seen(KeptTable(shelf, kept.name, replace(kept.table, rows=rows)))
-    with pytest.raises(LookupError, match="nowhere as accurate"):
+    with pytest.raises(NowhereAsAccurate):
         difference_of(lifted, Compared(BESIDE, row.method, "old-new logits"))
+
+
+def test_a_curve_that_is_nowhere_as_accurate_is_kept_as_such(shelf, monkeypatch):
+    def nowhere(seen, asked):
+        raise NowhereAsAccurate
+
+    asked = Compared(BESIDE, "gated fusion", "old-new logits")
+    monkeypatch.setattr(room, "asked_of", lambda name, kept: [asked])
+    monkeypatch.setattr(room, "difference_of", nowhere)
+    kept = shelf.table(NAMES[1])
+    found = room.table_evidence(kept)
+    assert found["differences"] == [[*asked, None]]
+    evidence = {"tables": {kept.name: found}}
+    assert differences_of(evidence, kept.name, kept.table) == {asked: None}
+    monkeypatch.setattr(room, "difference_of", lambda seen, asked: {}["a fault"])
+    with pytest.raises(KeyError):
+        room.table_evidence(kept)
 
 
 def test_quantities_that_are_ratios_have_the_value_of_their_definition(shelf):
