@@ -18,6 +18,7 @@ from types import SimpleNamespace
 
 # %% ../nbs/cli.ipynb #d2b1684d
 import click
+from click.core import ParameterSource
 
 # %% ../nbs/cli.ipynb #6e06ae41
 from . import __version__
@@ -77,6 +78,8 @@ def _renamed(pairs):
             )
         if field in found:
             raise ValueError(f"--rename names {field} twice: {found[field]} and {column}")
+        if column in found.values():
+            raise ValueError(f"--rename gives column {column!r} to two fields: name it once")
         found[field] = column
     return {column: field for field, column in found.items()}
 
@@ -421,7 +424,7 @@ def _compare_many(
     from compatkit.compare.series import flip_columns
 
     _refuse_for_two(given, len(files))
-    rename = _renamed(given.rename) | ({given.label: "label"} if given.label else {})
+    rename = _renamed([*given.rename, *([f"label={given.label}"] if given.label else [])])
     versions = compare_versions(
         files,
         on_missing=given.on_missing,
@@ -507,7 +510,8 @@ def _decide(given: SimpleNamespace) -> int:
     from compatkit.decisions import TooFewExamples
 
     choosing, files = given.calibration is not None, [given.old, given.new, given.calibration]
-    if not choosing and (given.max_nfr or given.min_accuracy or given.slice or not given.rule):
+    typed = given.max_nfr or given.min_accuracy or given.slice or _typed("posterior", "confidence")
+    if not choosing and (typed or not given.rule):
         raise ValueError(
             "to choose a price, give --calibration and --max-nfr; to apply a kept rule, --rule "
             "alone"
@@ -529,6 +533,12 @@ def _decide(given: SimpleNamespace) -> int:
             rule.save(kept)
     _print(_decided(choice, done, given.json) + "\n")
     return 0 if rule else 1
+
+
+def _typed(*options: str) -> bool:
+    """Whether one of the options stands on the command line, whatever its value by default."""
+    source = click.get_current_context().get_parameter_source
+    return any(source(name) is ParameterSource.COMMANDLINE for name in options)
 
 
 def _certified(given: SimpleNamespace) -> tuple:

@@ -611,6 +611,8 @@ def test_renamed():
     for wrong in ("x", "=x", "x=", "="):
         with pytest.raises(ValueError, match="write FIELD=COLUMN"):
             cli._renamed([wrong])
+    with pytest.raises(ValueError, match="gives column 'a' to two fields"):
+        cli._renamed(["prediction=a", "label=a"])
 
 
 def test_interpolate_writes_a_model_that_loads_in_plain_transformers(tmp_path):

@@ -593,6 +593,8 @@ def test_only_the_old_model_qualifies_for_the_command(tmp_path):
         (("--calibration", "labels.csv", "--max-nfr", "3%", "--posterior", "mine"), 2, "mine"),
         ((), 2, "give --calibration and --max-nfr; to apply a kept rule, --rule alone"),
         (("--rule", "rule.json", "--max-nfr", "3%"), 2, "give --calibration"),
+        (("--rule", "rule.json", "--posterior", "pooled"), 2, "give --calibration"),
+        (("--rule", "rule.json", "--confidence", "95%"), 2, "give --calibration"),
         (("--rule", "labels.csv"), 2, "is no JSON"),
         (("--rule", "decided.csv"), 2, "give what is written another name"),
     ],

@@ -384,6 +384,12 @@ def test_equal_scores_have_a_page(tmp_path):
     assert "<svg" in page and "nan%" not in page
 
 
+def test_every_placeholder_of_the_page_is_filled():
+    page = render(summary_of(overall=OVERALL | {"scores": SCORED}), rows_of(40))
+    assert re.search(r"each line its 95\s*% interval", page)
+    assert "{{" not in page and "{%" not in page
+
+
 def test_classes_come_by_negative_flips_counted_from_their_rates():
     page = render(summary_of(), [])
     section = page[page.index('id="classes"') : page.index('id="slices"')]
