@@ -23,7 +23,13 @@ import torch
 # %% ../../nbs/weights/checkpoints.ipynb #82349090
 from .interpolation import checked_alpha
 from .rules import CHUNK, Piece, Rule, Scratch, rule_of, write_piece
-from .tensors import TensorSpec, check_classes, check_tensors, class_names
+from compatkit.weights.tensors import (
+    TensorSpec,
+    check_classes,
+    check_settings,
+    check_tensors,
+    class_names,
+)
 
 # %% ../../nbs/weights/checkpoints.ipynb #e296edb4
 TYPES = {  # floating point: the format's name → torch's
@@ -225,6 +231,7 @@ def _check_configurations(old: Path, new: Path) -> None:
             f"the checkpoints are {before.get('architectures')} and {after.get('architectures')}: "
             "one architecture is needed"
         )
+    check_settings(before, after)
     for name in (
         "vocab.txt",
         "vocab.json",
@@ -245,10 +252,18 @@ def _vocabulary(path: Path):
     """What of a tokenizer's file decides the numbers of its entries: the vocabulary, not how
     texts are padded or cut.
     """
+    if path.name == "vocab.json":
+        return _json(path)
     if path.name != "tokenizer.json":
         return path.read_bytes()
     content = _json(path)
-    return [content.get(key) for key in ("model", "added_tokens", "normalizer", "pre_tokenizer")]
+    keys = ("model", "added_tokens", "normalizer", "pre_tokenizer")
+    model, *others = (content.get(key) for key in keys)
+    if isinstance(model, dict) and isinstance(merges := model.get("merges"), list):
+        # "l o" and ["l", "o"] are one merge, as older and newer versions write it
+        pairs = [one if isinstance(one, str) else " ".join(one) for one in merges]
+        model = model | {"merges": pairs}
+    return [model, *others]
 
 # %% ../../nbs/weights/checkpoints.ipynb #4a6168de
 def _bytes(one: Tensor):

@@ -20,6 +20,7 @@ from .rules import Piece, Rule, Scratch, rule_of, write_piece
 from compatkit.weights.tensors import (
     check_classes,
     check_models,
+    check_settings,
     check_ties,
     check_tokenizers,
     model_class_names,
@@ -57,6 +58,7 @@ class Line:
         for model, side in ((old, "old model"), (new, "new model")):
             refuse_quantised(model, side)
         check_classes(model_class_names(old), model_class_names(new), old_classes)
+        check_settings(*map(_settings, (old, new)))
         check_tokenizers(tokenizers)
         adapters = AdapterPair.of(old, new)
         before, after = _matched(named_tensors(old), named_tensors(new), adapters, old_classes)
@@ -78,6 +80,12 @@ class Line:
         return self.model
 
 # %% ../../nbs/weights/interpolation.ipynb #54c683cf
+def _settings(model: nn.Module) -> dict:
+    """The configuration of a model of transformers; nothing of others."""
+    config = getattr(model, "config", None)
+    return config.to_dict() if hasattr(config, "to_dict") else {}
+
+
 def _matched(
     before: dict, after: dict, adapters: AdapterPair | None, old_classes: tuple | None
 ) -> tuple[dict, dict]:

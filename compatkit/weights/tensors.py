@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COUNTERS', 'QUANTISED', 'named_tensors', 'is_coded', 'refuse_quantised', 'TensorSpec', 'specs_of', 'check_tensors',
-           'check_models', 'check_ties', 'class_names', 'model_class_names', 'check_classes', 'check_tokenizers',
-           'device_of', 'moved']
+           'check_models', 'check_ties', 'class_names', 'model_class_names', 'check_classes', 'check_settings',
+           'check_tokenizers', 'device_of', 'moved']
 
 # %% ../../nbs/weights/tensors.ipynb #5c8859b0
 from collections.abc import Callable, Mapping, Sequence
@@ -236,6 +236,31 @@ def check_classes(
             f"old and new model number their classes differently: class {at} is "
             f"{' and '.join(pair)}; {remedy}"
         )
+
+
+# settings that change what a model computes and the shape of no tensor, as transformers names them
+_DECIDING = (
+    *("model_type", "hidden_act", "hidden_activation", "activation", "activation_function"),
+    *("num_attention_heads", "n_head", "n_heads", "num_heads", "num_key_value_heads"),
+    *("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "norm_eps"),
+    *("position_embedding_type", "rope_theta", "rope_scaling", "rope_parameters"),
+    *("sliding_window", "attn_logit_softcapping", "final_logit_softcapping"),
+)
+
+
+def check_settings(
+    old: Mapping,  # setting → value, of the old model's config.json
+    new: Mapping,
+) -> None:
+    """ValueError if the two compute something else with the same tensors. A setting that only one
+    of them has is passed over: versions of transformers write more or fewer.
+    """
+    for name in _DECIDING:
+        if name in old and name in new and old[name] != new[name]:
+            raise ValueError(
+                f"old and new model differ in {name} ({old[name]!r} and {new[name]!r}), so one set "
+                "of tensors is two models: interpolate models of one configuration"
+            )
 
 
 def check_tokenizers(

@@ -275,6 +275,28 @@ def test_other_classes_tokenizers_and_quantised_models(tmp_path):
     refused(tmp_path, "tokenizers differ .tokenizer.json.")
 
 
+def test_settings_that_change_no_shape_must_agree(tmp_path):
+    saved(tmp_path / "old", 1), saved(tmp_path / "new", 2)
+    config = tmp_path / "new" / "config.json"
+    content = json.loads(config.read_text())
+    config.write_text(json.dumps(content | {"hidden_act": "relu"}))
+    refused(tmp_path, r"differ in hidden_act \('gelu' and 'relu'\)")
+    left_out = {name: value for name, value in content.items() if name != "hidden_act"}
+    config.write_text(json.dumps(left_out | {"attention_probs_dropout_prob": 0.3}))
+    interpolate_checkpoints(tmp_path / "old", tmp_path / "new", 0.5, tmp_path / "fine")
+
+
+def test_a_merge_is_one_however_it_is_written(tmp_path):
+    for name, merges in (("a", ["l o", "lo w"]), ("b", [["l", "o"], ["lo", "w"]]), ("c", ["l o"])):
+        (tmp_path / name).mkdir()
+        content = {"model": {"type": "BPE", "vocab": {"l": 0}, "merges": merges}}
+        (tmp_path / name / "tokenizer.json").write_text(json.dumps(content))
+    one, same, other = (
+        checkpoints._vocabulary(tmp_path / name / "tokenizer.json") for name in "abc"
+    )
+    assert one == same != other
+
+
 def test_adapters_are_sent_to_peft(tmp_path):
     tensors(tmp_path / "old", x=torch.zeros(1)), tensors(tmp_path / "new", x=torch.zeros(1))
     (tmp_path / "new" / "adapter_config.json").write_text("{}")

@@ -35,6 +35,13 @@ def test_every_floating_tensor_lies_on_the_line_and_the_inputs_stay(alpha):
     )
 
 
+def test_models_that_compute_otherwise_with_the_same_tensors_are_refused():
+    old, new = pair()
+    old.config.num_attention_heads *= 2
+    with pytest.raises(ValueError, match="differ in num_attention_heads"):
+        interpolate(old, new, 0.5)
+
+
 def test_modes_and_requires_grad_are_the_new_models():
     old, new = pair()
     new.bert.embeddings.eval()
