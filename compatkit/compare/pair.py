@@ -77,6 +77,7 @@ class Pair:
     left_out: dict = field(default_factory=lambda: {"old only": 0, "new only": 0})
     notes: tuple = ()  # sentences that the reader must know
     details: Callable | None = None  # positions -> a dictionary each: id, texts, further columns
+    further: tuple = ()  # every name that a further column may have there
 
     @property
     def n(self) -> int:
@@ -715,8 +716,15 @@ def _pair(old: Source, new: Source, on_missing: str, columns: list | None, names
         left_out=rows.left_out,
         notes=(*_left_out(old, new, rows.left_out), *notes, *unsure, *_beside(answers, scores)),
         details=_details(old, new, rows, further),
+        further=_possible_names(old.further + new.further),
     )
     return by_example(pair, example)
+
+
+def _possible_names(columns):
+    """Further columns as `_both` may call them."""
+    ends = ("", " (old)", " (new)")
+    return tuple(f"{name}{end}" for name in dict.fromkeys(columns) for end in ends)
 
 
 def _check_on_missing(on_missing):
@@ -877,5 +885,6 @@ def _of_logs(fields, wanted, names):
     if details := fields.get("details"):
         fields["details"] = lambda rows: [_what_is_there(row.items()) for row in details(rows)]
     wanted = read_columns_of(wanted, example)
-    pair = Pair(*names, **fields, columns=_chosen(columns, wanted, " or ".join(names)))
+    chosen = _chosen(columns, wanted, " or ".join(names))
+    pair = Pair(*names, **fields, columns=chosen, further=tuple(columns))
     return by_example(pair, example)
