@@ -39,6 +39,7 @@ from compatkit.predictions import (
     NUMBER,
     WHOLE,
     Predictions,
+    _in_order,
     called_by_numbers,
     few,
     found,
@@ -237,17 +238,15 @@ def _one_kind(parts, old, new):
     return parts
 
 
-def _called_in(source):
-    """Number -> name of the classes that a file's own columns are called by, prob_1 or logit_1;
-    empty where each number is its class's place.
-    """
+def _own_classes(source):
+    """The names of classes in a file's columns, prob_1 or logit_1, in order."""
     wide = [name.partition("_") for name in source.schema]
-    return called_by_numbers(name for kind, _, name in wide if kind in ("prob", "logit"))
+    return _in_order([name for kind, _, name in wide if kind in ("prob", "logit")])
 
 
 def _has_places(source):
     """Whether numbers are the places of logits without names."""
-    unnamed = not (source.classes or _called_in(source))
+    unnamed = not (source.classes or _own_classes(source))
     return unnamed and bool(source.width or {"logits", "probabilities"} & {*source.schema})
 
 
@@ -256,8 +255,8 @@ def _names_of_numbers(source, other, others_answers):
     own so, and in one without classes and logits beside such names. Empty where they are indices,
     or the other's numbers are names too. Raises ValueError where these are places.
     """
-    own, theirs = _called_in(source), called_by_numbers(other.classes)
-    if own and _has_places(other):
+    classes, theirs = _own_classes(source), called_by_numbers(other.classes)
+    if (own := called_by_numbers(classes)) and _has_places(other):
         raise ValueError(
             f"{source.name} calls its classes {few(list(own.values()))}, and numbers of "
             f"{other.name} are places of its logits, which have no names: name its columns "
@@ -265,7 +264,8 @@ def _names_of_numbers(source, other, others_answers):
         )
     if source.classes or not theirs or _has_places(source):
         return {}
-    return theirs | own if own or others_answers and _is_text(others_answers) else {}
+    beside_names = others_answers and _is_text(others_answers)
+    return theirs | own if beside_names or any(map(NUMBER.fullmatch, classes)) else {}
 
 
 def _whole_numbers(values):

@@ -817,6 +817,18 @@ def test_numbers_beside_names_are_names(tmp_path, answers, spelled):
     assert values(read_pair(ours, new), "old") == ["1", "2", "3", "2"]
 
 
+def test_columns_called_0_and_1_are_names_beside_others_and_places_beside_none(tmp_path):
+    """In whatever order they stand."""
+    (tmp_path / "old.csv").write_text(
+        "id,label,prediction,prob_1,prob_0\na,1,1,.9,.1\nb,0,0,.2,.8\n"
+    )
+    turned = Predictions(list("ab"), [0, 1], logits=np.eye(2), classes=["1", "0"])
+    turned.save(tmp_path / "new.parquet")
+    assert values(read_pair(tmp_path / "old.csv", tmp_path / "new.parquet"), "new") == ["1", "0"]
+    Predictions(list("ab"), [1, 0], logits=np.eye(2)[[1, 0]]).save(tmp_path / "new.parquet")
+    assert values(read_pair(tmp_path / "old.csv", tmp_path / "new.parquet"), "new") == [1, 0]
+
+
 def test_places_beside_names_are_refused(tmp_path):
     unnamed = indices().replace(classes=None, label=None).save(tmp_path / "old.parquet")
     told = "new.csv calls its classes '1', '2', '3', and numbers of old.parquet are places"
