@@ -434,7 +434,7 @@ def _compare_many(
     )
     if given.flips:
         rows, _ = versions.flip_rows()
-        columns = flip_columns(rows, versions.steps[0].pair)
+        columns = flip_columns(rows, *(step.pair for step in versions.steps))
         write_rows(rows, outputs.add(given.flips, "--flips", columns))
     if given.html:
         page = outputs.add(given.html, "--html")

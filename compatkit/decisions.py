@@ -27,7 +27,14 @@ from numpy.typing import ArrayLike
 
 # %% ../nbs/decisions.ipynb #cd0739c9
 from .metrics import clopper_pearson, fit_temperature
-from .predictions import Predictions, align, log_softmax, over_classes, with_labels
+from compatkit.predictions import (
+    Predictions,
+    align,
+    answering_alike,
+    log_softmax,
+    over_classes,
+    with_labels,
+)
 from .support.hashing import hash_order, short_digests
 from .support.messages import nearest
 
@@ -508,10 +515,10 @@ class Pool(_Posterior):
 
         Raises ValueError where one of them lacks logits or a class.
         """
-        old, new, (first, second) = _log_probabilities(old, new)
-        return Predictions(
-            old.id, old.label, logits=self.old * first + self.new * second, classes=new.classes
-        )
+        old, joined, (first, second) = _log_probabilities(old, new)
+        logits = self.old * first + self.new * second
+        pooled = Predictions(old.id, old.label, logits=logits, classes=joined.classes)
+        return answering_alike(pooled, new)
 
     posterior = apply
 

@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .metrics import FlipCounts, lowest_nfr, on_par, over_seeds
-from .predictions import Predictions, align, log_softmax, mean_logits, softmax
+from compatkit.predictions import (
+    Predictions,
+    align,
+    answering_alike,
+    log_softmax,
+    mean_logits,
+    softmax,
+)
 
 # %% ../nbs/ensembles.ipynb #a4dd762d
 def _joined(
@@ -234,7 +241,8 @@ def mix(
     """
     old, new, (first, second) = _ready(old, new, space)
     logits = _mixed(first, second, _weight(weight, len(old)), space)
-    return Predictions(old.id, old.label, logits=logits, classes=old.classes)
+    mixture = Predictions(old.id, old.label, logits=logits, classes=old.classes)
+    return answering_alike(mixture, old)
 
 # %% ../nbs/ensembles.ipynb #6e967b98
 class MixingCurve(NamedTuple):

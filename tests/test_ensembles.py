@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from compatkit.decisions import Pool
 from compatkit.ensembles import (
     average_logits,
     choose_weight,
@@ -18,7 +19,7 @@ from compatkit.ensembles import (
     uncertainty,
 )
 from compatkit.metrics import FlipCounts, on_par
-from compatkit.predictions import Predictions, log_softmax, softmax
+from compatkit.predictions import Predictions, align, log_softmax, softmax
 
 SPACES = ["probability", "logit"]
 NAMES = np.array(["pear", "apple", "fig", "plum"])  # not in alphabetical order on purpose
@@ -241,6 +242,14 @@ def test_bad_spaces_and_missing_logits_are_refused():
         mixing_curve(old.replace(label=None), new.replace(label=None))
     with pytest.raises(ValueError, match="between 0 and 1"):
         mixing_curve(old, new, [0.5, 2])
+
+
+def test_a_mixture_answers_by_name_where_the_file_did(tmp_path):
+    """The classes of a csv are called 1 and 2, so 1 is no index."""
+    (tmp_path / "a.csv").write_text("id,prob_1,prob_2\na,.9,.1\nb,.2,.8\n")
+    read = Predictions.load(tmp_path / "a.csv")
+    for mixture in (mix(read, read, 0.5), Pool(1, 1).apply(read, read)):
+        assert align(read, mixture)[1].prediction.tolist() == ["1", "2"]
 
 
 @pytest.mark.parametrize("space", SPACES)

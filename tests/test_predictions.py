@@ -1,5 +1,6 @@
 """The contract: what is kept, what is refused, and that joins are made by id."""
 
+import csv
 import json
 import pickle
 import subprocess
@@ -346,6 +347,13 @@ def test_mean_logits_is_the_mean_by_id():
         mean_logits([])
 
 
+def test_new_logits_answer_by_name_where_the_file_did(tmp_path):
+    read = Predictions.load(with_probabilities(tmp_path / "a.csv", "123"))
+    for made in (mean_logits([read, read]), read.replace(logits=read.logits)):
+        assert align(read, made)[1].prediction.tolist() == ["1", "2", "3"]
+        assert with_labels(made, {"a": 1, "b": 2, "c": 3}).correct.all()
+
+
 # -- files ----------------------------------------------------------------------------------------
 
 
@@ -437,6 +445,14 @@ def test_further_columns_of_a_csv_are_numbers_only_if_all_cells_are(tmp_path):
     assert np.array_equal(Predictions.load(path).columns["gap"], [3, np.nan], equal_nan=True)
 
 
+def test_numbers_may_be_written_as_other_programs_write_them(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,prediction,large,share,whole,code\na,1,1.0E7, 1.5, 7,+1\nb,1,.5,+3.5,8,2\n")
+    loaded = Predictions.load(path).columns
+    assert loaded["large"].tolist() == [1e7, 0.5] and loaded["share"].tolist() == [1.5, 3.5]
+    assert loaded["whole"].tolist() == [7, 8] and loaded["code"].tolist() == ["+1", "2"]
+
+
 def test_ids_may_be_larger_than_64_bits_and_other_answers_are_text(tmp_path):
     large = 2**63 + 5
     assert Predictions([large, 1], columns={"x": [large, -1]}).id.tolist() == [str(large), "1"]
@@ -503,6 +519,8 @@ def test_classes_called_by_numbers_are_matched_by_name(tmp_path, ending):
         assert unlabelled.prediction.tolist() == list(names)
     given = Predictions.load(with_probabilities(path, "123", [1, 2, 3], [3, 2, 1]))
     assert given.prediction.tolist() == ["3", "2", "1"]
+    floats = Predictions.load(with_probabilities(path, "123", ["1.0", "2.0", "3.0"]))
+    assert floats.label.tolist() == ["1", "2", "3"] and floats.correct.all()
     told = "`label` holds 4 .ids 'c'., and the classes are called '1', '2', '3': write answers as"
     with pytest.raises(ValueError, match=told):
         Predictions.load(with_probabilities(path, "123", [1, 2, 4]))
@@ -526,9 +544,16 @@ def test_numbers_are_indices_in_python_and_names_where_a_file_has_no_classes(tmp
     for ending in (".csv", ".jsonl"):
         with pytest.raises(ValueError, match="`label` holds indices, and the classes are called"):
             indices.save(tmp_path / f"a{ending}")
+        answers = Predictions.load(indices.replace(label=None).save(tmp_path / f"a{ending}"))
+        assert answers.prediction.tolist() == ["1", "2", "3"]
+    turned = Predictions(list("ab"), ["1", "0"], logits=np.eye(2), classes=["1", "0"])
+    with pytest.raises(ValueError, match="csv cannot tell the text '1' from the number 1"):
+        turned.save(tmp_path / "a.csv")
+    align(turned, Predictions.load(turned.save(tmp_path / "a.jsonl")))
     named = Predictions.load(with_probabilities(tmp_path / "named.csv", "123", [1, 2, 3]))
     for ending in ENDINGS:
         same(named, Predictions.load(named.save(tmp_path / f"b{ending}")), logits=False)
+    same(align(indices, Predictions(list("abc"), [0, 1, 2], [0, 1, 2]))[0], indices)
     plain = Predictions(list("abc"), [1, 2, 3], [1, 2, 2])
     old, new = align(plain, named)
     assert old.label.tolist() == new.label.tolist() and old.correct.tolist() == [True, True, False]
@@ -857,3 +882,12 @@ def test_a_quote_that_swallows_the_rest_of_the_file_is_refused(tmp_path):
         Predictions.load(path)
     path.write_text('id,prediction\na,5" pipe\nb,"two\nlines, ""quoted"""\n')
     assert Predictions.load(path).prediction.tolist() == ['5" pipe', 'two\nlines, "quoted"']
+
+
+def test_a_long_quoted_cell_is_no_quote_that_stays_open(tmp_path):
+    path, limit = tmp_path / "answers.csv", csv.field_size_limit()
+    cell = '{""a"":""' + "x" * 2**17 + '"",""b"":2}'
+    for mark in ("", 'b,5" pipe,\n'):  # the second makes Python read the file
+        path.write_text(f'id,prediction,text\na,x,"{cell}"\n{mark}')
+        assert len(Predictions.load(path).text[0]) > 2**17
+    assert csv.field_size_limit() == limit

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -43,14 +43,14 @@ from compatkit.predictions import (
     WHOLE,
     Predictions,
     align,
-    called_by_numbers,
     checked_file,
     csv_cells,
     csv_names,
+    errors_named,
+    in_the_others_names,
     json_objects,
     log_probability,
     log_softmax,
-    numbers_as_names,
     over_classes,
     polars_errors,
     refuse_missing,
@@ -157,6 +157,7 @@ class Rule:
         Raises ValueError for other classes, repeated ids, missing logits.
         """
         align(new, new)  # refuses repeated ids
+        old = in_the_others_names(old, new)
         return self._applied(_OldAnswers(self, lambda: [old]), new)[0]
 
     def columns(self, old: Iterable[str | int | None]) -> np.ndarray:
@@ -288,7 +289,7 @@ def _as_the_rule_names(rule, piece):
     Raises ValueError for missing ones.
     """
     refuse_missing(piece, "")
-    given = numbers_as_names(piece, rule.names).require("prediction")
+    given = piece.require("prediction")
     other = rule.names is not None and piece.classes not in (None, rule.names)
     return np.array(piece.classes)[given] if other and given.dtype.kind in "iu" else given
 
@@ -373,7 +374,7 @@ def _pieces(path, rows=50_000):
         piece, written = Path(folder) / path.name, False
         pieces = cut(path, piece, rows)
         while True:
-            with checked_file(path):  # errors begin with the file's name
+            with errors_named(path):
                 if next(pieces, None) is None:
                     break
             written = True
@@ -512,14 +513,13 @@ def _decide_file(
     rule: Rule, old: Path, new: Path, out: Path, without: Iterable[str], rows: int
 ) -> Decided:
     """The same, of files that are no longer packed, to a place that is free."""
-    with naming(old):
-        kept = _OldAnswers(rule, lambda: _pieces(old, rows))
+    writer, unknown = _Writer(out), []
+    kept, pieces = _both(rule, old, new, rows)
     asked, done = np.zeros(len(kept.keys), dtype=bool), np.zeros(3, dtype=np.int64)
     left_out = np.sort(_keys(np.asarray(list(without), dtype=str)))
     by_name = rule.names is not None and not kept.named and not _has_answers(old)
-    writer, unknown = _Writer(out), []
-    numbers = out.suffix == ".csv" and bool(called_by_numbers(rule.names))
-    for piece in _pieces(new, rows):
+    numbers = out.suffix == ".csv" and rule.names is not None
+    for piece in pieces:
         keys = _keys(piece.id)
         with naming(new):
             answers, place, same = rule._applied(kept, _with_logits(piece))
@@ -539,6 +539,19 @@ def _decide_file(
         )
     writer.finish()
     return Decided(*done.tolist(), int((~asked).sum()))
+
+
+def _both(rule, old, new, rows):
+    """The old answers, numbers being names where the new model's are, and the new Predictions, so
+    many rows at a time.
+    """
+    pieces = _pieces(new, rows)
+    first = next(pieces)
+    with naming(old):
+        kept = _OldAnswers(
+            rule, lambda: (in_the_others_names(piece, first) for piece in _pieces(old, rows))
+        )
+    return kept, chain([first], pieces)
 
 
 def _refuse_again(ids):

@@ -6,7 +6,6 @@
 __all__ = ['Pair', 'read_pair', 'read_columns']
 
 # %% ../../nbs/compare/pair.ipynb #1dd93706
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -37,12 +36,15 @@ from compatkit.compare.sources import (
 from ..metrics import Sureness
 from compatkit.predictions import (
     ENDINGS,
+    NUMBER,
     WHOLE,
     Predictions,
+    _in_order,
     called_by_numbers,
     few,
     found,
     log_probability,
+    name_of_number,
     numbers_in_cells,
 )
 from ..support.table_files import plain_file
@@ -76,6 +78,7 @@ class Pair:
     left_out: dict = field(default_factory=lambda: {"old only": 0, "new only": 0})
     notes: tuple = ()  # sentences that the reader must know
     details: Callable | None = None  # positions -> a dictionary each: id, texts, further columns
+    further: tuple = ()  # every name that a further column may have there
 
     @property
     def n(self) -> int:
@@ -221,26 +224,58 @@ def _one_kind(parts, old, new):
             f"{old.name} has {old.width} classes and {new.name} has {new.width}: "
             "name the columns of the logits in both, or add the column `prediction`"
         )
-    numbers = called_by_numbers(old.classes) | called_by_numbers(new.classes)
-    if text or numbers or old.classes and new.classes:
-        parts = {key: _named(part, sides[key[0]], key[1], numbers) for key, part in parts.items()}
+    named = {
+        "old": _names_of_numbers(old, new, parts.get(("new", "prediction"))),
+        "new": _names_of_numbers(new, old, parts.get(("old", "prediction"))),
+    }
+    if text or any(named.values()) or old.classes and new.classes:
+        parts = {
+            key: _named(part, sides[key[0]], key[1], named[key[0]]) for key, part in parts.items()
+        }
     first = {_is_text(part): (key, part) for key, part in reversed(parts.items()) if part.values}
     if len(first) == 2:
         _refuse_kinds(sides, {key: part.values for key, part in (first[False], first[True])})
     return parts
 
 
-_WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")  # as pandas writes a column with gaps
+def _own_classes(source):
+    """The names of classes in a file's columns, prob_1 or logit_1, in order."""
+    wide = [name.partition("_") for name in source.schema]
+    return _in_order([name for kind, _, name in wide if kind in ("prob", "logit")])
+
+
+def _has_places(source):
+    """Whether numbers are the places of logits without names."""
+    unnamed = not (source.classes or _own_classes(source))
+    return unnamed and bool(source.width or {"logits", "probabilities"} & {*source.schema})
+
+
+def _names_of_numbers(source, other, others_answers):
+    """Number -> name where the numbers of a source are names of classes: in a file that calls its
+    own so, and in one without classes and logits beside such names. Empty where they are indices,
+    or the other's numbers are names too. Raises ValueError where these are places.
+    """
+    classes, theirs = _own_classes(source), called_by_numbers(other.classes)
+    if (own := called_by_numbers(classes)) and _has_places(other):
+        raise ValueError(
+            f"{source.name} calls its classes {few(list(own.values()))}, and numbers of "
+            f"{other.name} are places of its logits, which have no names: name its columns "
+            "`prob_<class>`, or leave the logits out"
+        )
+    if source.classes or not theirs or _has_places(source):
+        return {}
+    beside_names = others_answers and _is_text(others_answers)
+    return theirs | own if beside_names or any(map(NUMBER.fullmatch, classes)) else {}
 
 
 def _whole_numbers(values):
     """The numbers that the cells of one column stand for, 1.0 being 1; nothing where one is no
     whole number, or stands there in two spellings.
     """
-    found = [WHOLE.fullmatch(value) or _WHOLE_FLOAT.fullmatch(value) for value in values]
+    found = [NUMBER.fullmatch(value) for value in values]
     if not all(found):
         return []
-    numbers = [int(one[0].partition(".")[0]) for one in found]
+    numbers = [int(one[1]) for one in found]
     return numbers if len(set(numbers)) == len(numbers) else []
 
 
@@ -279,13 +314,13 @@ def _is_text(part):
 
 
 def _named(part, source, name, numbers):
-    """Numbers as the names of classes: indices where the source names its own, and else by the
-    `numbers` that the other's are called. Raises ValueError for an index that is none.
+    """Numbers as the names of classes: indices where the source names its own, and else by what
+    these `numbers` are called, if any. Raises ValueError for an index that is none.
     """
-    if _is_text(part) or not (source.classes or numbers):
+    if numbers:
+        return _sorted_values(part, [name_of_number(value, numbers) for value in part.values])
+    if _is_text(part) or not source.classes:
         return part
-    if not source.classes:
-        return _sorted_values(part, [numbers.get(value, str(value)) for value in part.values])
     outside = [value for value in part.values if not 0 <= value < len(source.classes)]
     if outside:
         raise ValueError(
@@ -602,8 +637,11 @@ def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> tuple[dict
         return {}, [f"{error}. The answers are compared; how sure they are is left out."]
     if any(matrix is None for matrix in matrices):
         return {}, []
-    made = {}
-    for side, (logits, classes), own in zip(("old", "new"), matrices, (rows.old, rows.new)):
+    made, indices = {}, not isinstance(answers["answers"][0], str)
+    for side, source, (logits, classes), own in zip(
+        ("old", "new"), (old, new), matrices, (rows.old, rows.new)
+    ):
+        classes = None if indices and source.classes else classes
         names = [str(name) for name in (classes or range(logits.shape[1]))]
         place = {name: column for column, name in enumerate(names)}
         column = np.array([place.get(str(answer), -1) for answer in answers["answers"]])
@@ -678,8 +716,15 @@ def _pair(old: Source, new: Source, on_missing: str, columns: list | None, names
         left_out=rows.left_out,
         notes=(*_left_out(old, new, rows.left_out), *notes, *unsure, *_beside(answers, scores)),
         details=_details(old, new, rows, further),
+        further=_possible_names(old.further + new.further),
     )
     return by_example(pair, example)
+
+
+def _possible_names(columns):
+    """Further columns as `_both` may call them."""
+    ends = ("", " (old)", " (new)")
+    return tuple(f"{name}{end}" for name in dict.fromkeys(columns) for end in ends)
 
 
 def _check_on_missing(on_missing):
@@ -840,5 +885,6 @@ def _of_logs(fields, wanted, names):
     if details := fields.get("details"):
         fields["details"] = lambda rows: [_what_is_there(row.items()) for row in details(rows)]
     wanted = read_columns_of(wanted, example)
-    pair = Pair(*names, **fields, columns=_chosen(columns, wanted, " or ".join(names)))
+    chosen = _chosen(columns, wanted, " or ".join(names))
+    pair = Pair(*names, **fields, columns=chosen, further=tuple(columns))
     return by_example(pair, example)

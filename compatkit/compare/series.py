@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 # %% ../../nbs/compare/series.ipynb #d5f5be13
-from .flips import flip_rows
+from .flips import FIRST, flip_rows
 from .pair import Pair
 from .policy import GATE_STATUSES
 from compatkit.compare.sections import (
@@ -530,13 +530,14 @@ def _all_notes(pairs: list[Pair], rows: list, names: list[str]) -> tuple:
 
 def flip_columns(
     rows: list[dict],  # flips
-    pair: Pair,  # of whose examples they are
+    *pairs: Pair,  # of whose examples they are
 ) -> set[str]:
-    """The columns of a file of flips, as `Outputs.add` knows its own by; where nothing flipped,
-    those of any example.
+    """The columns of a file of flips, as `Outputs.add` knows its own by: of these rows, and all
+    that other examples of the pairs may have.
     """
-    shown = {name for row in rows or pair.shown([0]) for name in row}
-    return {"id", "quadrant", "update", *shown, *map(without_formula, shown)}
+    shown = {name for row in rows for name in row} | {*FIRST, "update", "target"}
+    shown |= {name for pair in pairs for name in (*pair.columns, *pair.further)}
+    return {*shown, *map(without_formula, shown)}
 
 
 def versions_of(

@@ -29,6 +29,7 @@ from compatkit.predictions import (
     csv_flaw,
     csv_header,
     csv_names,
+    errors_named,
     house_names,
     json_objects,
     polars_errors,
@@ -310,7 +311,7 @@ def read_source(
     """
     if path.suffix in (".parquet", ".csv"):
         source = read_table(path, rename)
-        with checked_file(path):
+        with errors_named(path):
             check_columns(source.schema)
         if "prediction" in source.schema or not any(
             name in ("logits", "probabilities") or name.startswith(("logit_", "prob_"))

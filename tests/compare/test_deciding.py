@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from two_models import NAMES, models, shuffled
 
-from compatkit.compare.deciding import Rule, decide_file, rule_from_files
+from compatkit import predictions
+from compatkit.compare.deciding import Rule, _pieces, decide_file, rule_from_files
 from compatkit.decisions import Calibration, Pool, choose_price, halves, keep_old, pool
 from compatkit.predictions import Predictions, over_classes, softmax
 
@@ -669,3 +670,52 @@ def test_old_answers_that_are_numbers_are_names_of_the_rule(tmp_path, ending):
     out = tmp_path / f"out{ending}"
     decide_file(Rule(inf, ("1", "2", "3")), tmp_path / "old.csv", tmp_path / "new.csv", out)
     assert [str(one) for one in Predictions.load(out).prediction] == ["1", "2"]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_old_answers_in_memory_and_beside_indices_are_indices(tmp_path, ending):
+    """Although the classes are called 1, 2 and 3; beside answers by name they are names."""
+    right = [0, 1, 2, 1]
+    new = Predictions(list("abcd"), right, logits=np.eye(3)[right], classes=list("123"))
+    old, rule = Predictions(new.id, prediction=right), Rule(inf, new.classes)
+    assert rule.apply(old, new).prediction.tolist() == right
+    assert rule.decide(new.logits, right).tolist() == ["1", "2", "3", "2"]
+    named = new.replace(label=["1", "2", "3", "2"])
+    three = Predictions(new.id, prediction=[3] * 4)
+    assert rule.apply(three, named).prediction.tolist() == ["3"] * 4
+    paths = old.save(tmp_path / "old.csv"), new.save(tmp_path / "new.parquet")
+    out = tmp_path / f"out{ending}"
+    decide_file(rule, *paths, out)
+    assert Predictions.load(out).prediction.tolist() == right
+
+
+def test_files_of_classes_called_by_numbers_from_labels_to_answers(tmp_path):
+    rows = np.tile([1, 2, 3, 2], 30)
+    cells = "\n".join(f"{row},{one}" for row, one in enumerate(rows))
+    (tmp_path / "old.csv").write_text(f"id,prediction\n{cells}\n")
+    (tmp_path / "labels.csv").write_text(f"id,label\n{cells}\n")
+    Predictions(
+        range(len(rows)), rows.astype(str), logits=9 * np.eye(3)[rows - 1], classes=list("123")
+    ).save(tmp_path / "new.csv")
+    files = [tmp_path / name for name in ("old.csv", "new.csv")]
+    choice, rule = rule_from_files(*files, tmp_path / "labels.csv", 0.1, min_accuracy=0.9)
+    assert choice.price == 0 and rule.names == ("1", "2", "3")
+    decide_file(rule, *files, tmp_path / "out.csv", rows=7)
+    assert np.array_equal(Predictions.load(tmp_path / "out.csv").prediction, rows)
+
+
+@pytest.mark.parametrize("rows", [1, 100])
+def test_a_csv_does_not_depend_on_how_rows_fall_into_pieces(tmp_path, rows):
+    (tmp_path / "old.csv").write_text("id,prediction\na,1\nb,x\nc,0\n")
+    (tmp_path / "new.csv").write_text("id,prob_0,prob_1,prob_x\na,.9,.1,0\nb,.9,.1,0\nc,0,1,0\n")
+    files = [tmp_path / name for name in ("old.csv", "new.csv", "out.csv")]
+    decide_file(Rule(inf, ("0", "1", "x")), *files, rows=rows)
+    assert Predictions.load(tmp_path / "out.csv").prediction.tolist() == ["1", "x", "0"]
+
+
+def test_a_file_is_checked_as_a_whole_once(tmp_path, monkeypatch):
+    old, new = models(40)
+    checked, path = [], new.save(tmp_path / "new.csv")
+    look = predictions._look_inside
+    monkeypatch.setattr(predictions, "_look_inside", lambda one: checked.append(one) or look(one))
+    assert len(list(_pieces(path, rows=10))) == 4 and checked.count(path) == 1

@@ -772,3 +772,67 @@ def test_numbers_for_answers_and_names_for_labels_are_refused_in_csv_files_too(t
         "id,prediction\na,0\nb,dog\n"
     )  # a class that is called so, or a model's odd answer
     assert read_pair(tmp_path / "old.csv", tmp_path / "new.csv").n == 2
+
+
+# -- classes that are called by numbers ------------------------------------------------------------
+
+RIGHT = [0, 1, 2, 1]
+SURE = np.eye(3)[RIGHT] + 0.5
+
+
+def indices():
+    return Predictions(list("abcd"), RIGHT, logits=SURE, classes=list("123"))
+
+
+def by_number(path, answers=True):
+    """A csv that calls its classes 1, 2 and 3."""
+    probabilities = {f"prob_{place + 1}": np.eye(3)[RIGHT][:, place] for place in range(3)}
+    rows = {"id": list("abcd"), "label": [one + 1 for one in RIGHT]}
+    rows |= {"prediction": rows["label"]} if answers else {}
+    pl.DataFrame(rows | probabilities).write_csv(path)
+    return path
+
+
+def test_numbers_beside_indices_are_indices(tmp_path):
+    """In memory, and in a file beside one of ours whose answers are indices."""
+    bare, new = Predictions(list("abcd"), prediction=RIGHT), indices()
+    for old in (bare, bare.replace(label=RIGHT), bare.replace(classes=list("123"))):
+        assert counted(Pair.of(old, new)).accuracy_old == 1
+    paths = bare.save(tmp_path / "old.csv"), new.save(tmp_path / "new.parquet")
+    assert counted(read_pair(*paths)).accuracy_old == 1
+    unnamed = Pair.of(new.replace(classes=None), new)
+    assert counted(unnamed).accuracy_old == 1
+    assert np.array_equal(unnamed.new_sureness, unnamed.old_sureness)
+
+
+@pytest.mark.parametrize("spelled", [int, float])
+@pytest.mark.parametrize("answers", [True, False])
+def test_numbers_beside_names_are_names(tmp_path, answers, spelled):
+    """Whether the answers stand in a column or follow from the columns called 1, 2 and 3."""
+    new, old = by_number(tmp_path / "new.csv", answers), tmp_path / "old.csv"
+    given = [spelled(one + 1) for one in RIGHT]
+    pl.DataFrame({"id": list("abcd"), "prediction": given}).write_csv(old)
+    assert counted(read_pair(old, new)).accuracy_old == 1
+    ours = indices().save(tmp_path / "ours.parquet")
+    assert values(read_pair(ours, new), "old") == ["1", "2", "3", "2"]
+
+
+def test_columns_called_0_and_1_are_names_beside_others_and_places_beside_none(tmp_path):
+    """In whatever order they stand."""
+    (tmp_path / "old.csv").write_text(
+        "id,label,prediction,prob_1,prob_0\na,1,1,.9,.1\nb,0,0,.2,.8\n"
+    )
+    turned = Predictions(list("ab"), [0, 1], logits=np.eye(2), classes=["1", "0"])
+    turned.save(tmp_path / "new.parquet")
+    assert values(read_pair(tmp_path / "old.csv", tmp_path / "new.parquet"), "new") == ["1", "0"]
+    Predictions(list("ab"), [1, 0], logits=np.eye(2)[[1, 0]]).save(tmp_path / "new.parquet")
+    assert values(read_pair(tmp_path / "old.csv", tmp_path / "new.parquet"), "new") == [1, 0]
+
+
+def test_places_beside_names_are_refused(tmp_path):
+    unnamed = indices().replace(classes=None, label=None).save(tmp_path / "old.parquet")
+    told = "new.csv calls its classes '1', '2', '3', and numbers of old.parquet are places"
+    with pytest.raises(ValueError, match=told):
+        read_pair(unnamed, by_number(tmp_path / "new.csv"))
+    with pytest.raises(ValueError, match="no two would ever be equal"):
+        read_pair(unnamed, by_number(tmp_path / "new.csv", answers=False))

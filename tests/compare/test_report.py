@@ -437,6 +437,25 @@ def test_flips_with_a_column_of_somebodys_own_stay(tmp_path):
     assert path.read_text() == annotated
 
 
+@pytest.mark.parametrize("name", ["flips.csv", "flips.jsonl"])
+def test_flips_are_replaced_although_fewer_columns_have_a_value(tmp_path, name):
+    def compared(*wrong):
+        """The same examples, of which the first two have a topic."""
+        rows = [
+            {"id": str(i), "label": "x", "prediction": "y" if i in wrong else "x"}
+            | ({"topic": f"of its own, {i}"} if i < 2 else {})
+            for i in range(60)
+        ]
+        path = tmp_path / f"new{len(wrong)}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    old = compared()
+    for new in (compared(1, 10), compared(11)):
+        path = compare(old, new).save_flips(tmp_path / name)
+    assert "topic" not in path.read_text()
+
+
 def test_flips_are_saved_as_they_are_shown(tmp_path):
     found = compare(*sides(), ["kind"])
     with open(found.save_flips(tmp_path / "flips.csv"), encoding="utf-8", newline="") as file:

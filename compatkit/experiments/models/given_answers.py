@@ -172,13 +172,17 @@ def read_answers(
     parts = [_read(one, task, one.stem[len(place.name) + 1 :]) for one in files]
     if any((one.logits is None) != (parts[0].logits is None) for one in parts):
         raise ValueError(f"of {place.name}'s files some have logits and others have none")
+    if any(one.classes != parts[0].classes for one in parts):
+        raise ValueError(
+            f"{place.name}'s files name other classes, or in another order: save all with the same"
+        )
     joined = {
         name: None
         if getattr(parts[0], name) is None
         else np.concatenate([getattr(one, name) for one in parts])
         for name in ("id", "label", "prediction", "logits")
     }
-    return Predictions(**joined)
+    return Predictions(**joined, classes=parts[0].classes)
 
 
 def folder_of_answers(

@@ -41,6 +41,8 @@ def test_a_number_is_the_class_that_is_called_so():
     assert places.prediction.tolist() == [1, 2]
     with pytest.raises(ValueError, match="'3'.* are no classes of the task"):
         in_the_tasks_classes(old.replace(prediction=[3, 3]), ("1", "2"))
+    with pytest.raises(ValueError, match="the old answers are missing for some examples"):
+        in_the_tasks_classes(old.replace(prediction=[3, None]), ("1", "2", "3"))
 
 
 def test_names_of_classes_are_enough(task):
@@ -151,6 +153,22 @@ def test_files_with_and_without_logits_are_not_one_model(tmp_path):
     write_published(tmp_path / "zoo", images, raw={"train": "train"}, logits=False)
     with pytest.raises(ValueError, match="some have logits and others have none"):
         read_answers(tmp_path / "zoo" / "resnet", images)
+
+
+def test_names_of_columns_stay_and_are_the_same_in_all_files(tmp_path, task):
+    def write(split, classes):
+        logits = np.eye(len(classes))[np.asarray(getattr(task, split)["label"])][:, ::-1]
+        answers = Predictions(task_ids(task, split), logits=logits, classes=classes)
+        answers.save(tmp_path / f"m-{split}.parquet")
+
+    turned = task.classes[::-1]
+    for split in SPLITS:
+        write(split, turned)
+    given = given_answers(task, read_answers(tmp_path / "m", task))
+    assert all(given.by_split[split].correct.all() for split in SPLITS)
+    write("test", task.classes)
+    with pytest.raises(ValueError, match="m's files name other classes, or in another order"):
+        read_answers(tmp_path / "m", task)
 
 
 def test_a_folder_is_found_by_its_name_beside_the_data(tmp_path, monkeypatch):
