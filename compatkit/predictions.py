@@ -195,19 +195,26 @@ def _matrix(logits, ids):
 
 # a whole number, which pandas writes as 1.0 in a column with gaps
 NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]{0,17}))(?:\.0+)?")
+_PADDED = re.compile(r"(-?[0-9]{1,18})(?:\.0+)?")  # and with zeros in front
 
 
 def called_by_numbers(
     classes: Iterable[str] | None,  # names of classes in their order
 ) -> dict[int, str]:
-    """Number -> name of the classes that are called by one; empty where each of these is its
-    class's place, so that it does not matter whether a number is a name or an index.
+    """Number -> name of the classes that are called by one, 01 by 1, and of two classes called
+    true and false by 1 and 0; empty where each of these is its class's place, so that it does not
+    matter whether a number is a name or an index.
     """
     classes = list(classes or ())
-    numbers = [(NUMBER.fullmatch(name), place) for place, name in enumerate(classes)]
-    numbers = [(int(number[1]), place) for number, place in numbers if number]
+    if sorted(name.lower() for name in classes) == ["false", "true"]:
+        numbers = [(int(name.lower() == "true"), place) for place, name in enumerate(classes)]
+    else:
+        found = [(_PADDED.fullmatch(name), place) for place, name in enumerate(classes)]
+        numbers = [(int(number[1]), place) for number, place in found if number]
     if all(number == place for number, place in numbers):
         return {}
+    if len({number for number, _ in numbers}) < len(numbers):  # 1 and 01, of which 1 is 1
+        numbers = [(number, at) for number, at in numbers if NUMBER.fullmatch(classes[at])]
     return {number: classes[place] for number, place in numbers}
 
 

@@ -18,6 +18,7 @@ from compatkit.predictions import (
     LOG_ZERO,
     Predictions,
     align,
+    called_by_numbers,
     log_probability,
     log_softmax,
     mean_logits,
@@ -891,3 +892,31 @@ def test_a_long_quoted_cell_is_no_quote_that_stays_open(tmp_path):
         path.write_text(f'id,prediction,text\na,x,"{cell}"\n{mark}')
         assert len(Predictions.load(path).text[0]) > 2**17
     assert csv.field_size_limit() == limit
+
+
+@pytest.mark.parametrize(
+    "classes, names",
+    [
+        (("true", "false"), {1: "true", 0: "false"}),
+        (("False", "True"), {}),
+        (("true", "false", "mixed"), {}),
+        (("01", "02", "10"), {1: "01", 2: "02", 10: "10"}),
+        (("00", "01"), {}),
+        (("1", "01", "2"), {1: "1", 2: "2"}),
+    ],
+)
+def test_classes_are_called_by_padded_numbers_and_by_truth(classes, names):
+    assert called_by_numbers(classes) == names
+
+
+@pytest.mark.parametrize("order", [("true", "false"), ("false", "true")])
+def test_a_truth_value_is_the_class_that_is_called_so(tmp_path, order):
+    rows = [(f"e{place}", place % 3 == 0) for place in range(9)]
+    lines = [
+        {"id": one, "label": truth}
+        | {f"prob_{name}": 0.9 if (name == "true") == truth else 0.1 for name in order}
+        for one, truth in rows
+    ]
+    path = tmp_path / "new.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert Predictions.load(path).correct.all()
