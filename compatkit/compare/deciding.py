@@ -514,11 +514,12 @@ def _decide_file(
 ) -> Decided:
     """The same, of files that are no longer packed, to a place that is free."""
     writer, unknown = _Writer(out), []
-    kept, pieces = _both(rule, old, new, rows)
+    kept, pieces, renamed = _both(rule, old, new, rows)
     asked, done = np.zeros(len(kept.keys), dtype=bool), np.zeros(3, dtype=np.int64)
     left_out = np.sort(_keys(np.asarray(list(without), dtype=str)))
     by_name = rule.names is not None and not kept.named and not _has_answers(old)
-    numbers = out.suffix == ".csv" and rule.names is not None
+    as_they_were = renamed and all(map(WHOLE.fullmatch, rule.names or ()))
+    numbers = rule.names is not None and (out.suffix == ".csv" or as_they_were)
     for piece in pieces:
         keys = _keys(piece.id)
         with naming(new):
@@ -542,16 +543,21 @@ def _decide_file(
 
 
 def _both(rule, old, new, rows):
-    """The old answers, numbers being names where the new model's are, and the new Predictions, so
-    many rows at a time.
+    """The old answers, numbers being names where the new model's are, the new Predictions, so
+    many rows at a time, and whether there were such numbers.
     """
-    pieces = _pieces(new, rows)
+    pieces, renamed = _pieces(new, rows), []
     first = next(pieces)
+
+    def named():
+        for piece in _pieces(old, rows):
+            found = in_the_others_names(piece, first)
+            renamed.append(found is not piece)
+            yield found
+
     with naming(old):
-        kept = _OldAnswers(
-            rule, lambda: (in_the_others_names(piece, first) for piece in _pieces(old, rows))
-        )
-    return kept, chain([first], pieces)
+        kept = _OldAnswers(rule, named)
+    return kept, chain([first], pieces), any(renamed)
 
 
 def _refuse_again(ids):
