@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -192,6 +192,7 @@ def _of_pair(found: Comparison) -> Iterator[str]:
     for one in bad[:8]:
         told = f"{one['status']}: {prose(one['reason'])}"
         yield f"| {one['name']} | {in_markdown(Data(_where(one)))} | {told} |"
+    yield from _more(bad[8:], "conditions")
     yield from _broken(found)
     worse = [one for one in summary["slices"] if one["significant"]]
     if worse:
@@ -199,9 +200,17 @@ def _of_pair(found: Comparison) -> Iterator[str]:
     for one in worse[:5]:
         nfr = percent(one["nfr"]["value"])
         yield f"- {in_markdown(Data(_where(one)))}: NFR {nfr} of {one['n']:,}"
+    yield from _more(worse[5:], "slices")
     if summary["notes"]:
         yield ""
     yield from (f"- {prose(note, 500)}" for note in summary["notes"][:5])
+    yield from _more(summary["notes"][5:], "notes")
+
+
+def _more(left_out: Sequence, what: str) -> Iterator[str]:
+    """How many are not shown, if any."""
+    if left_out:
+        yield from ("", f"{len(left_out):,} more {what} are not shown.")
 
 
 def _of_suite(suite: Suite) -> Iterator[str]:

@@ -81,6 +81,14 @@ def test_a_comment_is_short_and_holds_no_markup_of_the_data(tmp_path):
     assert "<img" not in text and "@team" not in text and "\n::error" not in text
 
 
+def test_what_a_comment_leaves_out_is_counted(tmp_path):
+    group = {"group": [f"g{n % 20}" for n in range(400)]}
+    paths = [answers(tmp_path / f"{flips}.parquet", flips, **group) for flips in (0, 380)]
+    found = compare(*paths, policy={"slice": [{"each": "group", "max_nfr": "1%"}]})
+    text = comment(found)
+    assert "\n12 more conditions are not shown.\n" in text and len(text.splitlines()) <= MOST_LINES
+
+
 def test_annotations_cannot_be_ended_by_the_data(tmp_path):
     group = {"group": [HARM] * 400}
     old = answers(tmp_path / "old.parquet", 0, **group)
