@@ -704,9 +704,9 @@ def _place(file: Path) -> str:
 
 
 def verify_saved(root: Path, results: Path) -> Iterator[Verdict]:
-    """Whether the saved outputs of claims and equal_accuracy are today's."""
+    """Whether the saved outputs of claim_verdicts and equal_accuracy are today's."""
     shown = {
-        "claims": [claims_html(results)],
+        "claim_verdicts": [claims_html(results)],
         "equal_accuracy": [
             summaries_markdown(results),
             points_markdown(results),

@@ -255,11 +255,11 @@ def test_a_changed_verdict_of_the_readme_is_found(tmp_path):
     assert verify_readme(tmp_path / "results").word == "not checked"
 
 
-@pytest.mark.parametrize("room", ["claims", "equal_accuracy"])
+@pytest.mark.parametrize("room", ["claim_verdicts", "equal_accuracy"])
 def test_a_changed_word_of_a_saved_verdict_or_summary_is_found(tmp_path, room):
     folder = tmp_path / "nbs/experiments/judging"
     folder.mkdir(parents=True)
-    for name in ("claims", "equal_accuracy"):
+    for name in ("claim_verdicts", "equal_accuracy"):
         shutil.copy(ROOT / "nbs/experiments/judging" / f"{name}.ipynb", folder)
     file = folder / f"{room}.ipynb"
     notebook = json.loads(file.read_text())
