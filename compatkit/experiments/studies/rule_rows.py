@@ -9,7 +9,6 @@ __all__ = ['POSTERIORS', 'TRIED_PRICES', 'TRIED_WEIGHTS', 'fitted', 'mean_curve'
 
 # %% ../../../nbs/experiments/studies/rule_rows.ipynb #92822e41
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from math import inf, isnan
 
@@ -236,18 +235,14 @@ def published_row(upgrade: Upgrade, scale: str, method: str) -> Row:
 
 
 def published_rows(upgrade: Upgrade, scale: str, method: str, needs: str) -> list[Row]:
-    """A published method without the rule and with it, over the seeds whose logits were kept."""
+    """A published method without the rule and with it; without alone where the logits of a seed
+    were not kept, since rows of one table stand on the same seeds.
+    """
     setting, runs = published_method(upgrade, scale, method)
-    have = [seed for seed, run in enumerate(runs) if run.predictions("test").logits is not None]
-    if not have:
-        alone = upgrade.row(method, runs, setting) if runs else Row(method)
+    alone = upgrade.row(method, runs, setting) if runs else Row(method)
+    if not runs or any(run.predictions("test").logits is None for run in runs):
         return [alone, Row(f"{method} + rule")]
-    olds, news, runs = (
-        [side[seed] for seed in have] for side in (upgrade.olds, upgrade.news, runs)
-    )
-    part = replace(upgrade, olds=tuple(olds), news=tuple(news))
-    ruled = rule_row(part, f"{method} + rule", partial(answers, runs), needs, runs)
-    return [part.row(method, runs, setting), ruled]
+    return [alone, rule_row(upgrade, f"{method} + rule", partial(answers, runs), needs, runs)]
 
 # %% ../../../nbs/experiments/studies/rule_rows.ipynb #9c9ce374
 def rule_curves(upgrade: Upgrade) -> dict[str, tuple]:
