@@ -1133,7 +1133,7 @@ def _check_quotes(path: Path) -> None:
     with open(path, "rb") as file:
         while chunk := file.read(1 << 24):
             found = chunk.count(b'"')
-            if found and not suspicious:
+            if (found or b'"' in before) and not suspicious:
                 looked_at = before + chunk
                 empty = any(one in looked_at for one in _EMPTY)
                 suspicious = empty and bool(_GOES_ON.search(looked_at))
