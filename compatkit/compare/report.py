@@ -41,9 +41,10 @@ from compatkit.compare.sections import (
 from .series import Versions, as_json, flip_columns, prose, versions_of
 from .slices import as_categories
 from .verdict import Settings, normalized, summarize
-from ..predictions import ENDINGS, Predictions, log_probability
+from ..predictions import Predictions, log_probability
 from ..support.missing import brought
 from ..support.outputs import Outputs
+from ..support.table_cells import ENDINGS
 from ..support.table_files import plain_file
 
 # %% ../../nbs/compare/report.ipynb #374970aa
