@@ -22,11 +22,16 @@ from .claims import TASK_TITLES
 from compatkit.experiments.judging.equal_accuracy import (
     equal_accuracy_picture,
     noise_markdown,
-    open_questions_markdown,
-    open_questions_words,
     places_of,
     points_markdown,
     summaries_markdown,
+)
+from compatkit.experiments.judging.open_questions import (
+    data_markdown,
+    in_a_row_markdown,
+    in_a_row_words,
+    recurrence_markdown,
+    recurrence_words,
 )
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
@@ -477,14 +482,25 @@ last two may come together). A flip that comes again belongs to the update, one 
 the seed. Upgrades of one task are not independent of each other, as p takes them to be.
 """
 
+_MORE_DATA = """Does more data flip less? These trials of Positive-Congruent Training differ in the
+images that their models have seen. Where NFR falls and relative NFR does not, the models flip less
+because they err less, and agree no better. (All images of Fashion-MNIST are seen for 15 epochs, and
+not for 60, so that the steps are alike.)
+"""
+
+_NEXT = """Do flips flip back? Three models in a row, from a zoo whose models are trained apart: of
+the examples that the second one broke, how many has the third one right?
+"""
+
 
 def methods_page(
     results: str | Path,  # the folder results/
 ) -> str:
     """`results/methods.md`: methods at equal accuracy, and the noise in each upgrade."""
     parts = [_METHODS, summaries_markdown(results), _BESIDE, points_markdown(results)]
-    parts += [_NOISE, noise_markdown(results), _OPEN, open_questions_words(results), ""]
-    return "\n".join([*parts, open_questions_markdown(results)])
+    parts += [_NOISE, noise_markdown(results), _OPEN, recurrence_words(results), ""]
+    parts += [recurrence_markdown(results), _MORE_DATA, data_markdown(results)]
+    return "\n".join([*parts, _NEXT, in_a_row_words(results), "", in_a_row_markdown(results)])
 
 
 def _picture_of(paper: Paper) -> str:
