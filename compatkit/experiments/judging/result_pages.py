@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import isnan
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #57836c47
-from .claim_verdicts import claims_markdown
+from .claim_verdicts import claims_markdown, claims_words
 from .claims import TASK_TITLES
 from compatkit.experiments.judging.equal_accuracy import (
     equal_accuracy_picture,
@@ -363,10 +364,11 @@ def index_page(
     tables: Mapping[str, ResultTable],  # kept tables by name
     origin: str = "",  # as `origins` gives it
     pictures: Mapping[str, str] | None = None,  # title → file, one a paper
+    claims: str = "",  # as `claims_words` gives it
 ) -> str:
     """`results/README.md`: one picture a paper, then every table, by paper."""
     drawn = [f"![{title}]({file})\n" for title, file in (pictures or {}).items()]
-    lines = [_INDEX, *[_EQUAL] * bool(drawn), *drawn]
+    lines = [_INDEX, *[f"{fill(claims, 100)}\n"] * bool(claims), *[_EQUAL] * bool(drawn), *drawn]
     header = "| table | accuracy %, old | new | NFR %, untreated | seeds |\n|---|---|---|---|---|"
     for paper in PAPERS:
         mine = {name: table for name, table in tables.items() if parts_of(name).paper == paper}
@@ -556,7 +558,7 @@ def result_pages(
         for paper in PAPERS
         if (results / _picture_of(paper)).is_file()
     }
-    index = index_page(tables, origins(results), pictures)
+    index = index_page(tables, origins(results), pictures, claims_words(results))
     pages = {"README.md": index, "results.csv": results_csv(tables)}
     pages["methods.md"] = methods_page(results)
     for paper in PAPERS:
