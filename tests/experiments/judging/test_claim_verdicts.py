@@ -407,4 +407,4 @@ def test_claims_and_trials_are_counted(monkeypatch):
     monkeypatch.setattr(claim_verdicts, "judged", lambda results: found)
     told = claims_words()
     assert told.startswith("Of 3 claims 1 are decided in at least one upgrade, and 2 in none, 1 of")
-    assert "of 5 such trials ended so: *holds* 1," in told and "*undecided* 3" in told
+    assert "These 5 trials ended so: *holds* 1," in told and "*undecided* 3" in told
