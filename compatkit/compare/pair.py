@@ -637,17 +637,55 @@ def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> tuple[dict
         return {}, [f"{error}. The answers are compared; how sure they are is left out."]
     if any(matrix is None for matrix in matrices):
         return {}, []
-    made, indices = {}, not isinstance(answers["answers"][0], str)
-    for side, source, (logits, classes), own in zip(
-        ("old", "new"), (old, new), matrices, (rows.old, rows.new)
+    columns = [
+        _columns_of_answers(source, *matrix, answers["answers"])
+        for source, matrix in zip((old, new), matrices)
+    ]
+    if why := _why_unsure(answers, columns, (old.name, new.name), matrices):
+        return {}, [f"{why}. The answers are compared; how sure they are is left out."]
+    made = {}
+    for side, (logits, _), column, own in zip(
+        ("old", "new"), matrices, columns, (rows.old, rows.new)
     ):
-        classes = None if indices and source.classes else classes
-        names = [str(name) for name in (classes or range(logits.shape[1]))]
-        place = {name: column for column, name in enumerate(names)}
-        column = np.array([place.get(str(answer), -1) for answer in answers["answers"]])
         taken = logits if own is None else logits[own]
         made[f"{side}_sureness"] = Sureness.of(taken, column[answers["label"]])
     return made, []
+
+
+def _columns_of_answers(
+    source: Source, logits: np.ndarray, classes: tuple | None, answers: tuple
+) -> np.ndarray:
+    """The column of each answer, -1 for none: that of its name; where answers are numbers, the
+    place, unless the classes are called by other numbers.
+    """
+    width = logits.shape[1]
+    if isinstance(answers[0], str):
+        place = {name: column for column, name in enumerate(classes or map(str, range(width)))}
+    elif numbers := called_by_numbers(None if source.classes else classes):
+        place = {number: classes.index(name) for number, name in numbers.items()}
+    else:
+        place = {column: column for column in range(width)}
+    return np.array([place.get(answer, -1) for answer in answers])
+
+
+def _why_unsure(answers: dict, columns: list, names: tuple, matrices: list) -> str:
+    """Why it cannot be told how probable the labels are; empty where it can."""
+    used, numbers = np.unique(answers["label"]), not isinstance(answers["answers"][0], str)
+    absent = [column[used] < 0 for column in columns]
+    if (absent[0] | absent[1]).all() or numbers and (absent[0] & absent[1]).any():
+        side = 0 if absent[0].any() else 1
+        strange = few([answers["answers"][code] for code in used[absent[side]]])
+        logits, classes = matrices[side]
+        told = few(classes) if classes else f"{logits.shape[1]} without names"
+        return f"{names[side]}: the labels {strange} are none of the classes ({told})"
+    before, after = (list(classes or ()) for _, classes in matrices)
+    moved = [name for name in before if name in after and before.index(name) != after.index(name)]
+    if numbers and moved and not (called_by_numbers(before) or called_by_numbers(after)):
+        return (
+            f"{names[0]} and {names[1]} have the classes {few(moved)} in other places, and the "
+            "labels are numbers: write names, as the columns are called"
+        )
+    return ""
 
 # %% ../../nbs/compare/pair.ipynb #a6e17554
 def _joined(old, new, on_missing, columns=None, names=None):
