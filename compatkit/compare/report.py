@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from textwrap import fill
@@ -21,7 +22,7 @@ import numpy as np
 # %% ../../nbs/compare/report.ipynb #cf3764ee
 from .flips import flip_rows, write_rows
 from .logs import Wanted
-from .pair import Pair, read_pair
+from .pair import Pair, _joined, read_pair
 from .policy import EXIT_STATUS, Policy, share
 from compatkit.compare.sections import (
     Data,
@@ -40,8 +41,10 @@ from compatkit.compare.sections import (
 )
 from .series import Versions, as_json, flip_columns, prose, versions_of
 from .slices import as_categories
+from .sources import Source, predictions_source
 from .verdict import Settings, normalized, summarize
-from ..predictions import ENDINGS, Predictions, log_probability
+from ..predictions import ENDINGS, Predictions, _from_fields, _from_wide
+from ..support.messages import few
 from ..support.missing import brought
 from ..support.outputs import Outputs
 from ..support.table_files import plain_file
@@ -269,9 +272,6 @@ def _html_of(comparison: Comparison) -> str:
     return f"<div>{head}{gate}<p>{escape(comparison.reason)}</p>{notes}{tables}</div>"
 
 # %% ../../nbs/compare/report.ipynb #46a10348
-_KNOWN = ("id", "label", "prediction", "score", "text", "logits")
-
-
 def _matrix_of(values, what):
     """(N, C) of a column with a list in each row. Raises ValueError for lists of other lengths."""
     try:
@@ -282,15 +282,25 @@ def _matrix_of(values, what):
         ) from None
 
 
-def _as_predictions(
+def _floats(values, name, ids):
+    """A column as floats. Raises ValueError for one that holds something else."""
+    try:
+        return values if values.dtype.kind == "f" else values.astype(np.float64)
+    except (TypeError, ValueError):
+        other = [one for one in values.tolist() if one is not None and not isinstance(one, Real)]
+        raise ValueError(f"the column `{name}` needs numbers, and holds {few(other)}") from None
+
+
+def _as_source(
     given,  # Predictions, a path, or a data frame
     name,  # for the message
+    heading,
 ):
-    """Predictions of what was given. Raises ValueError for what it cannot be."""
+    """A Source of what was given. Raises ValueError for what it cannot be."""
     if isinstance(given, Predictions):
-        return given
+        return predictions_source(given, heading)
     if isinstance(given, (str, PathLike)):
-        return Predictions.load(given)
+        return predictions_source(Predictions.load(given), heading)
     if not hasattr(given, "columns") or not hasattr(given, "__getitem__"):
         raise ValueError(
             f"{name} must be a path, Predictions or a data frame, not {type(given).__name__}"
@@ -301,13 +311,24 @@ def _as_predictions(
             f"the data frame {name} has no column `id` (found: {', '.join(map(visible, fields))}): "
             "add one that names each example"
         )
+    try:
+        return _of_columns(fields, heading)
+    except ValueError as error:
+        raise ValueError(f"the data frame {name}: {error}") from error
+
+
+def _of_columns(fields: dict, heading: str) -> Source:
+    """The columns of a data frame, as those of a file are read: where there are answers,
+    prob_<class> and logit_<class> say how sure they are, and else they give them.
+    """
     for known in fields.keys() & {"logits", "probabilities"}:
-        fields[known] = _matrix_of(fields[known], f"the data frame {name}: `{known}`")
-    if (probability := fields.pop("probabilities", None)) is not None:
-        fields.setdefault("logits", log_probability(probability, fields["id"]))
-    return Predictions(
-        **{known: fields.pop(known) for known in _KNOWN if known in fields}, columns=fields
-    )
+        fields[known] = _matrix_of(fields[known], f"`{known}`")
+    wide = {}
+    if "prediction" in fields:
+        columns = [name for name in fields if name.startswith(("logit_", "prob_"))]
+        wide = {name: _floats(fields.pop(name), name, None) for name in columns}
+    called = _from_wide(fields, _floats)
+    return predictions_source(_from_fields(fields, called=called), heading, wide)
 
 
 def columns_for(
@@ -351,12 +372,7 @@ def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None):
         return Path(given).stem if isinstance(given, (str, PathLike)) else name
 
     names = names or (heading(old, "old"), heading(new, "new"))
-    return Pair.of(
-        _as_predictions(old, "old"),
-        _as_predictions(new, "new"),
-        on_missing=on_missing,
-        names=tuple(names),
-    )
+    return _joined(_as_source(old, "old", names[0]), _as_source(new, "new", names[1]), on_missing)
 
 
 def _columns(given: str | Iterable[str]) -> tuple[str, ...]:

@@ -145,6 +145,45 @@ def test_a_frame_of_probabilities_is_what_a_file_of_them_is(library, tmp_path):
         compare(old, uneven)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize(
+    "labels, classes",
+    [(["no", "yes"], ["no", "yes"]), ([0, 1], ["no", "yes"]), ([0, 1], "01"), ([2, 1], "12")],
+)
+def test_a_frame_with_a_column_a_class_is_what_a_file_of_it_is(
+    library, answered, labels, classes, tmp_path
+):
+    frames = pytest.importorskip(library)
+    tables = []
+    for shares in ((0.3, 0.8, 0.6, 0.9), (0.9, 0.2, 0.4, 0.7)):
+        table = {"id": [f"e{i}" for i in range(40)], "label": labels * 20}
+        if answered:
+            table["prediction"] = [labels[share > 0.5] for share in shares] * 10
+        first, second = [share for share in shares] * 10, [1 - share for share in shares] * 10
+        tables.append(table | {f"prob_{classes[0]}": first, f"prob_{classes[1]}": second})
+    given = [frames.DataFrame(table) for table in tables]
+    found = compare(*given, names=("a", "b")).to_json()
+    assert json.loads(found)["models"]["log_loss"]["old"] > 0
+    for ending in ("csv", "parquet"):
+        paths = [tmp_path / f"{name}.{ending}" for name in "ab"]
+        for path, table in zip(paths, tables):
+            frame = frames.DataFrame(table)
+            if library == "polars":
+                getattr(frame, f"write_{ending}")(path)
+            else:
+                getattr(frame, f"to_{ending}")(path, index=False)
+        assert compare(*paths).to_json() == found
+
+
+def test_a_frame_whose_probabilities_are_none():
+    pd = pytest.importorskip("pandas")
+    table = {"id": ["a", "b"], "label": ["x", "y"], "prob_x": [0.5, "half"], "prob_y": [0.5, 0.5]}
+    told = "the data frame new: the column `prob_x` needs numbers, and holds 'half'"
+    with pytest.raises(ValueError, match=told):
+        compare(pd.DataFrame(table | {"prob_x": [0.5, 0.5]}), pd.DataFrame(table))
+
+
 @pytest.mark.parametrize("option", ["slices", "categorical", "numeric"])
 def test_one_column_may_be_named_alone(option, tmp_path):
     old, new = (side.save(tmp_path / f"{i}.csv") for i, side in enumerate(sides()))
