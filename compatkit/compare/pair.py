@@ -454,16 +454,29 @@ def _shared_text(series):
     return np.array([*names, None], dtype=object)[codes.to_numpy()]
 
 
+def _truths_in_cells(cells):
+    """Truth values (None for an empty cell), where all cells are written as such; None for text."""
+    if len(set(cells.head(1000).str.to_lowercase()) - {None, "", "true", "false"}):
+        return None  # most columns are told by a look
+    written = cells.fill_null("").str.to_lowercase()
+    known = written.is_in(["true", "false"])
+    if not known.any() or not (known | (written == "")).all():
+        return None
+    truths = (written == "true").to_numpy()
+    return truths if known.all() else np.where(known.to_numpy(), truths.astype(object), None)
+
+
 def _values(series, cells):
     """A column as numbers, truth values or text (an array of objects); cells of a csv are
-    numbers if all of them are written as such.
+    numbers or truth values if all of them are written as such.
     """
     import polars as pl
 
     series = series.alias("values")  # a name such as ^x$ would be taken for a pattern
     kind = series.dtype
-    if cells and (numbers := numbers_in_cells(series)) is not None:
-        return numbers
+    for read in (numbers_in_cells, _truths_in_cells) if cells else ():
+        if (found := read(series)) is not None:
+            return found
     if kind == pl.Duration:  # in seconds
         return (series.to_physical() / {"ns": 1e9, "us": 1e6, "ms": 1e3}[kind.time_unit]).to_numpy()
     if kind.is_decimal():
@@ -473,6 +486,10 @@ def _values(series, cells):
     if kind.is_nested() or kind in (pl.Object, pl.Binary):
         return np.array([None if one is None else str(one) for one in series.to_list()], object)
     return _shared_text(series.cast(pl.String))
+
+
+def _is_of_text(values):
+    return isinstance(next((one for one in values if one is not None), None), str)
 
 
 def _is_free_text(values):
@@ -550,7 +567,7 @@ def _details(old, new, rows, known):
         """A function that reads some rows of a further column, as `_of_both` takes it."""
         if name not in source.further:
             return None
-        text = name in known and known[name].dtype.kind == "O"
+        text = name in known and _is_of_text(known[name])
         return lambda numbers: _values(part[name], source.cells and numbers and not text)
 
     def details(positions):
