@@ -79,6 +79,7 @@ class Pair:
     notes: tuple = ()  # sentences that the reader must know
     details: Callable | None = None  # positions -> a dictionary each: id, texts, further columns
     further: tuple = ()  # every name that a further column may have there
+    classes: tuple | None = None  # names of the places that numbers among the answers are
 
     @property
     def n(self) -> int:
@@ -772,6 +773,7 @@ def _pair(old: Source, new: Source, on_missing: str, columns: list | None, names
         notes=(*_left_out(old, new, rows.left_out), *notes, *unsure, *_beside(answers, scores)),
         details=_details(old, new, rows, further),
         further=_possible_names(old.further + new.further),
+        classes=old.classes or new.classes,
     )
     return by_example(pair, example)
 

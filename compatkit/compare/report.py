@@ -24,6 +24,7 @@ from .flips import flip_rows, write_rows
 from .logs import Wanted
 from .pair import Pair, _joined, read_pair
 from .policy import EXIT_STATUS, Policy, share
+from .readers import reader_of
 from compatkit.compare.sections import (
     Data,
     all_sections,
@@ -41,7 +42,7 @@ from compatkit.compare.sections import (
 )
 from .series import Versions, as_json, flip_columns, prose, versions_of
 from .slices import as_categories
-from .sources import Source, predictions_source
+from .sources import Source, has_column, predictions_source
 from .verdict import Settings, normalized, summarize
 from ..predictions import ENDINGS, Predictions, _from_fields, _from_wide
 from ..support.messages import few
@@ -495,6 +496,43 @@ def _headings_for(versions: list, names) -> list[str]:
     return names
 
 
+def _held(given, names: set[str]) -> set[str]:
+    """Which of these columns a version has; all where it is no table, or one that cannot be read,
+    of which reading says why.
+    """
+    import polars as pl
+
+    if isinstance(given, Predictions):
+        return names if given.label is not None else names - {"label"}
+    if not isinstance(given, (str, PathLike)):
+        return names & {str(name) for name in getattr(given, "columns", names)}
+    path = Path(given)
+    if path.suffix not in ENDINGS or not path.is_file() or reader_of(path):
+        return names
+    try:
+        return {name for name in names if has_column(path, name)}
+    except (ValueError, OSError, pl.exceptions.PolarsError):
+        return names
+
+
+def _pairs_of(versions, names, rename, read) -> tuple[list[Pair], int]:
+    """A Pair of one version with each other one, and which one that is: the first, or where that
+    and others have no labels one that has, whose labels judge them all.
+    """
+    labels = {name for name, here in {"label": "label", **rename}.items() if here == "label"}
+    held = [_held(given, {*rename, *labels}) for given in versions]
+    without = [not own & labels for own in held]
+    common = without.index(False) if without[0] and any(without[1:]) and not all(without) else 0
+    somewhere, pairs = set().union(*held), []
+    for number, version in enumerate(versions):
+        if number != common:
+            # a column that a third file has is no mistake in these two
+            here = held[common] | held[number] | (rename.keys() - somewhere)
+            own = {name: field for name, field in rename.items() if name in here}
+            pairs.append(read(versions[common], version, (names[common], names[number]), own))
+    return pairs, common
+
+
 def compare_versions(
     # two or more paths, Predictions or data frames
     versions: "Iterable[str | PathLike | Predictions | DataFrame]",
@@ -523,11 +561,12 @@ def compare_versions(
         for name in _columns(settings.get(key, ()))
     ]
     columns = columns_for(slices, policy)
-    pairs = [
-        _as_pair(versions[0], version, on_missing, (names[0], name), columns, rename, wanted)
-        for version, name in zip(versions[1:], names[1:])
-    ]
+
+    def read_two(old, new, of_two, own):
+        return _as_pair(old, new, on_missing, of_two, columns, own, wanted)
+
+    pairs, common = _pairs_of(versions, names, rename or {}, read_two)
     pairs = [normalized(pair) for pair in pairs] if normalize else pairs
-    matrix, steps = versions_of(pairs, names)
+    matrix, steps = versions_of(pairs, names, common)
     found = (replace(compare(step, **settings), inputs=read) for step in steps)
     return replace(matrix, steps=tuple(found))
