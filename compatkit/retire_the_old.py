@@ -25,7 +25,8 @@ from .decisions import Calibration, Pool, columns_of, joined_answers, margin_of
 from .distillation import divergence, logit_distance, old_right, precise
 from .ensembles import mix
 from .gated_fusion import OldLogitsCache
-from .predictions import Predictions, align, few, log_softmax
+from .predictions import Predictions, align, log_softmax
+from .support.messages import few
 from .training.loop import Rows, Treatment, check_old_logits, outputs
 from .training.models import last_linear
 

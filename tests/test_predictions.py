@@ -1,6 +1,5 @@
 """The contract: what is kept, what is refused, and that joins are made by id."""
 
-import csv
 import json
 import pickle
 import subprocess
@@ -23,7 +22,6 @@ from compatkit.predictions import (
     log_softmax,
     mean_logits,
     over_classes,
-    polars_errors,
     softmax,
     with_labels,
 )
@@ -723,10 +721,6 @@ def test_a_full_disk_is_called_so(tmp_path, monkeypatch):
     monkeypatch.setattr("polars.DataFrame.write_parquet", full)
     with pytest.raises(OSError, match="No space left"):
         simple().save(tmp_path / "a.parquet")
-    told = "parquet: underlying IO error: No space left on device (os error 28)"
-    with pytest.raises(OSError, match="No space left on device$") as found, polars_errors():
-        raise pl.exceptions.ComputeError(told)
-    assert found.value.errno == 28 and found.value.strerror == "No space left on device"
 
 
 # -- sample files of the lm-evaluation-harness ----------------------------------------------------
@@ -873,25 +867,6 @@ def test_labels_are_joined_by_id():
         with_labels(shared, labels)
     with pytest.raises(ValueError, match="carry no labels"):
         with_labels(shared, shared)
-
-
-def test_a_quote_that_swallows_the_rest_of_the_file_is_refused(tmp_path):
-    """Readers take the rest for the last cell of its row, and say nothing."""
-    path = tmp_path / "answers.csv"
-    path.write_text('id,prediction\na,x\nb,"y\nc,z\nd,z\n')
-    with pytest.raises(ValueError, match="answers.csv: line 3: a quote is opened and never closed"):
-        Predictions.load(path)
-    path.write_text('id,prediction\na,5" pipe\nb,"two\nlines, ""quoted"""\n')
-    assert Predictions.load(path).prediction.tolist() == ['5" pipe', 'two\nlines, "quoted"']
-
-
-def test_a_long_quoted_cell_is_no_quote_that_stays_open(tmp_path):
-    path, limit = tmp_path / "answers.csv", csv.field_size_limit()
-    cell = '{""a"":""' + "x" * 2**17 + '"",""b"":2}'
-    for mark in ("", 'b,5" pipe,\n'):  # the second makes Python read the file
-        path.write_text(f'id,prediction,text\na,x,"{cell}"\n{mark}')
-        assert len(Predictions.load(path).text[0]) > 2**17
-    assert csv.field_size_limit() == limit
 
 
 @pytest.mark.parametrize(

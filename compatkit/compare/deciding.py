@@ -39,27 +39,29 @@ from compatkit.decisions import (
     save_json,
 )
 from compatkit.predictions import (
-    ENDINGS,
-    WHOLE,
     Predictions,
     align,
-    checked_file,
-    csv_cells,
-    csv_names,
-    errors_named,
     in_the_others_names,
-    json_objects,
     log_probability,
     log_softmax,
     over_classes,
-    polars_errors,
     refuse_missing,
     refuse_repeated,
-    scan_csv,
     with_labels,
 )
 from ..support.messages import few
 from ..support.outputs import Outputs
+from compatkit.support.table_cells import (
+    ENDINGS,
+    WHOLE,
+    checked_file,
+    csv_cells,
+    csv_names,
+    errors_named,
+    json_objects,
+    polars_errors,
+    scan_csv,
+)
 from ..support.table_files import plain_file
 
 # %% ../../nbs/compare/deciding.ipynb #9a1a3c89

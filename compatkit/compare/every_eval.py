@@ -12,7 +12,7 @@ from pathlib import Path
 
 # %% ../../nbs/compare/every_eval.ipynb #4dd0cc4b
 from . import logs
-from ..predictions import checked_file, json_objects
+from ..support.table_cells import checked_file, json_objects
 
 # %% ../../nbs/compare/every_eval.ipynb #6cfadf82
 NAME = "Every Eval Ever file"

@@ -19,8 +19,8 @@ import numpy as np
 from .pair import Pair
 from .repeats import flaky
 from .slices import flip_positions, once
-from ..predictions import polars_errors
 from ..support.outputs import MARK
+from ..support.table_cells import polars_errors
 from ..support.table_files import without_formula
 
 # %% ../../nbs/compare/flips.ipynb #2c66f60f

@@ -13,7 +13,7 @@ from typing import Any
 # %% ../../nbs/compare/hub_datasets.ipynb #0d4b4a73
 from .logs import OTHER_SHAPE, chosen, parsed
 from .sources import Source
-from ..predictions import ENDINGS, house_names
+from ..support.table_cells import ENDINGS, house_names
 
 # %% ../../nbs/compare/hub_datasets.ipynb #d9585822
 _SPLIT = re.compile(r"(.+?)(?:-\d{5}-of-\d{5})?")

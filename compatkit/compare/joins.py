@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 # %% ../../nbs/compare/joins.ipynb #00552bb8
-from ..predictions import few
-from ..support.messages import normal_form
+from ..support.messages import few, normal_form
 
 # %% ../../nbs/compare/joins.ipynb #86799c8d
 if TYPE_CHECKING:

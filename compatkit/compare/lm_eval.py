@@ -29,7 +29,9 @@ from compatkit.compare.logs import (
     shared_keys,
     shown,
 )
-from ..predictions import checked_file, few, json_objects, right_choice
+from ..predictions import right_choice
+from ..support.messages import few
+from ..support.table_cells import checked_file, json_objects
 
 # %% ../../nbs/compare/lm_eval.ipynb #57f1b0bf
 class Samples(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 # %% ../../nbs/compare/nemo.ipynb #d9be0ecf
 from . import logs
-from ..predictions import checked_file, json_objects
+from ..support.table_cells import checked_file, json_objects
 
 # %% ../../nbs/compare/nemo.ipynb #196433c6
 NAME = "NeMo Evaluator results"

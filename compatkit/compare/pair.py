@@ -35,18 +35,15 @@ from compatkit.compare.sources import (
 )
 from ..metrics import Sureness
 from compatkit.predictions import (
-    ENDINGS,
     NUMBER,
-    WHOLE,
     Predictions,
-    _in_order,
     called_by_numbers,
-    few,
-    found,
+    in_order,
     log_probability,
     name_of_number,
-    numbers_in_cells,
 )
+from ..support.messages import few, found
+from ..support.table_cells import ENDINGS, WHOLE, numbers_in_cells
 from ..support.table_files import plain_file
 
 # %% ../../nbs/compare/pair.ipynb #b45cbf93
@@ -242,7 +239,7 @@ def _one_kind(parts, old, new):
 def _own_classes(source):
     """The names of classes in a file's columns, prob_1 or logit_1, in order."""
     wide = [name.partition("_") for name in source.schema]
-    return _in_order([name for kind, _, name in wide if kind in ("prob", "logit")])
+    return in_order([name for kind, _, name in wide if kind in ("prob", "logit")])
 
 
 def _has_places(source):

@@ -44,10 +44,11 @@ from .series import Versions, as_json, flip_columns, prose, versions_of
 from .slices import as_categories
 from .sources import Source, has_column, predictions_source
 from .verdict import Settings, normalized, summarize
-from ..predictions import ENDINGS, Predictions, _from_fields, _from_wide
+from ..predictions import Predictions, _from_fields, _from_wide
 from ..support.messages import few
 from ..support.missing import brought
 from ..support.outputs import Outputs
+from ..support.table_cells import ENDINGS
 from ..support.table_files import plain_file
 
 # %% ../../nbs/compare/report.ipynb #374970aa

@@ -17,13 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 # %% ../../nbs/compare/sources.ipynb #492524f7
-from compatkit.predictions import (
-    Predictions,
-    _read_csv,
-    _read_jsonl,
-    _read_parquet,
+from ..predictions import Predictions, check_columns, read_csv, read_jsonl, read_parquet
+from ..support.messages import few
+from compatkit.support.table_cells import (
     by_names,
-    check_columns,
     checked_file,
     csv_cells,
     csv_flaw,
@@ -35,7 +32,6 @@ from compatkit.predictions import (
     polars_errors,
     scan_csv,
 )
-from ..support.messages import few
 
 # %% ../../nbs/compare/sources.ipynb #a57930f2
 if TYPE_CHECKING:
@@ -302,7 +298,7 @@ def has_column(
     return any(name in value for value in json_objects(path))
 
 
-_READERS = {".parquet": _read_parquet, ".csv": _read_csv, ".jsonl": _read_jsonl}
+_READERS = {".parquet": read_parquet, ".csv": read_csv, ".jsonl": read_jsonl}
 
 
 def read_source(

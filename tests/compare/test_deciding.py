@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from two_models import NAMES, models, shuffled
 
-from compatkit import predictions
 from compatkit.compare.deciding import Rule, _pieces, decide_file, rule_from_files
 from compatkit.decisions import Calibration, Pool, choose_price, halves, keep_old, pool
 from compatkit.predictions import Predictions, over_classes, softmax
+from compatkit.support import table_cells
 
 # --- the rule in a service ------------------------------------------------------------------------
 
@@ -716,6 +716,6 @@ def test_a_csv_does_not_depend_on_how_rows_fall_into_pieces(tmp_path, rows):
 def test_a_file_is_checked_as_a_whole_once(tmp_path, monkeypatch):
     old, new = models(40)
     checked, path = [], new.save(tmp_path / "new.csv")
-    look = predictions._look_inside
-    monkeypatch.setattr(predictions, "_look_inside", lambda one: checked.append(one) or look(one))
+    look = table_cells._look_inside
+    monkeypatch.setattr(table_cells, "_look_inside", lambda one: checked.append(one) or look(one))
     assert len(list(_pieces(path, rows=10))) == 4 and checked.count(path) == 1

@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['FAMILIES', 'BELOW', 'Family', 'family_of', 'lowest_point', 'lowest_of', 'lowest_at', 'upgrades_once', 'fair_places',
            'Level', 'Summary', 'method_summaries', 'level_words', 'beside_words', 'summaries_markdown', 'Beside',
-           'points_beside', 'points_markdown', 'places_of', 'equal_accuracy_picture', 'noise_markdown', 'relative_nfr',
-           'open_questions_markdown', 'open_questions_words']
+           'points_beside', 'points_markdown', 'places_of', 'equal_accuracy_picture', 'in_percent', 'noise_markdown']
 
 # %% ../../../nbs/experiments/judging/equal_accuracy.ipynb #e26447a6
 from collections.abc import Collection, Mapping, Sequence
@@ -16,11 +15,9 @@ from textwrap import fill, wrap
 from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../../nbs/experiments/judging/equal_accuracy.ipynb #17765728
-import numpy as np
-from scipy.stats import permutation_test, spearmanr
-
 from .claim_verdicts import kept_evidence, unfit_trials
 from .claims import BY_EXACT_MATCH
+from ..reporting.result_tables import markdown_table
 from ...metrics import lowest_nfr
 from ...support.pictures import COLOURS, house_style
 
@@ -284,13 +281,6 @@ def beside_words(summary: Summary) -> str:
     return f"{own.median:.2f} : {mixed.median:.2f} on {own.upgrades}" if own else "–"
 
 
-def _table(lines: Sequence[Sequence[str]]) -> str:
-    """A header and lines as a Markdown table."""
-    header, *rest = lines
-    every = (header, ("---",) * len(header), *rest)
-    return "\n".join("| " + " | ".join(line) + " |" for line in every) + "\n"
-
-
 def summaries_markdown(
     results: str | Path | None = None,  # results/ unless told
 ) -> str:
@@ -301,7 +291,7 @@ def summaries_markdown(
         own, *below = map(level_words, one.levels)
         cells = (own, beside_words(one), *below)
         lines.append((one.family.method, *cells, one.family.answering, one.family.training))
-    return _table(lines)
+    return markdown_table(lines) + "\n"
 
 # %% ../../../nbs/experiments/judging/equal_accuracy.ipynb #46c22396
 class Beside(NamedTuple):
@@ -360,7 +350,7 @@ def points_markdown(
             told = one.curves[curve]
             cells += [f"{told[0]:.2f}", f"{told[1]} of {told[2]}"] if told else ["–", "–"]
         lines.append(tuple(cells))
-    return _table(lines)
+    return markdown_table(lines) + "\n"
 
 # %% ../../../nbs/experiments/judging/equal_accuracy.ipynb #eqp00002
 def places_of(
@@ -475,9 +465,12 @@ def _draw_left(panel: "Axes", place: Mapping, name: str, order: Sequence[str]) -
     panel.set_xticks([0, 0.5, 1])
 
 # %% ../../../nbs/experiments/judging/equal_accuracy.ipynb #5c60444c
-def _points(value: float | None) -> str:
+def in_percent(
+    value: float | None,  # a share
+    decimals: int = 2,
+) -> str:
     """A share in percent; a dash where there is none."""
-    return "–" if value is None else f"{100 * value:.2f}"
+    return "–" if value is None else f"{100 * value:.{decimals}f}"
 
 
 def _noise_cells(place: Mapping, name: str) -> list[str]:
@@ -485,10 +478,10 @@ def _noise_cells(place: Mapping, name: str) -> list[str]:
     old, new = (place["reseed"][side] for side in ("old", "new"))
     added = "–" if old is None else f"{100 * (place[name] - old[name]):+.2f}"
     return [
-        _points(place[name]),
-        _points(old and old[name]),
+        in_percent(place[name]),
+        in_percent(old and old[name]),
         added,
-        _points(new and new[name]),
+        in_percent(new and new[name]),
     ]
 
 
@@ -508,63 +501,4 @@ def noise_markdown(
     for one in upgrades_once(results):
         seeds = f"{one['seeds']}" + (", one base" if one["shared_base"] else "")
         lines.append((one["place"], *_noise_cells(one, "churn"), *_noise_cells(one, "nfr"), seeds))
-    return _table(lines)
-
-# %% ../../../nbs/experiments/judging/equal_accuracy.ipynb #opq00002
-def relative_nfr(place: Mapping) -> float:
-    """NFR as a share of what independent errors would give (PCT, equation 11)."""
-    return place["nfr"] / (place["accuracy_old"] * (1 - place["accuracy"]))
-
-
-def open_questions_markdown(
-    results: str | Path | None = None,  # results/ unless told
-) -> str:
-    """An upgrade a line: gain, NFR, relative NFR, and what becomes of a flip under other seeds."""
-    header = ["upgrade", "gain in accuracy", "NFR %", "relative NFR %", "flips again %"]
-    lines = [(*header, "the other new model is right %", "the other old model was wrong %")]
-    for one in sorted(upgrades_once(results), key=_gain, reverse=True):
-        found = one["recurring"] or dict.fromkeys(("again", "new_right", "old_wrong"))
-        shares = [_rounded(found[name]) for name in ("again", "new_right", "old_wrong")]
-        gain = f"{100 * _gain(one):+.2f}"
-        cells = (gain, _points(one["nfr"]), _rounded(relative_nfr(one)), *shares)
-        lines.append((one["place"], *cells))
-    return _table(lines)
-
-
-def open_questions_words(
-    results: str | Path | None = None,  # results/ unless told
-) -> str:
-    """Two sentences: the rank correlation of gain and relative NFR over upgrades, and the median
-    share of flips that recur.
-    """
-    places, lines = upgrades_once(results), []
-    if len(places) > 3:
-        given = [_gain(one) for one in places], [relative_nfr(one) for one in places]
-        tested = permutation_test(
-            (given[0],),
-            lambda gains: spearmanr(gains, given[1]).statistic,
-            permutation_type="pairings",
-            n_resamples=9999,
-            rng=np.random.default_rng(0),
-        )
-        lines.append(
-            f"Over {len(places)} upgrades the rank correlation of gain and relative NFR is "
-            f"{tested.statistic:+.2f} (permutation p = {tested.pvalue:.2f})."
-        )
-    again = [one["recurring"]["again"] for one in places if one["recurring"]]
-    if again:
-        lines.append(
-            f"Of the negative flips of one pair of seeds {median(again):.0%} flip in another pair "
-            f"too (median over {len(again)} upgrades, {min(again):.0%} to {max(again):.0%})."
-        )
-    return " ".join(lines)
-
-
-def _gain(place: Mapping) -> float:
-    """New accuracy less old."""
-    return place["accuracy"] - place["accuracy_old"]
-
-
-def _rounded(value: float | None) -> str:
-    """A share in whole percent; a dash where there is none."""
-    return "–" if value is None else f"{100 * value:.0f}"
+    return markdown_table(lines) + "\n"

@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['Pairs', 'Seen', 'ratio', 'placements', 'NowhereAsAccurate', 'difference_of', 'asked_of', 'table_evidence', 'places',
-           'Point', 'place_evidence', 'recurrence', 'evidence', 'write_evidence', 'evidence_gaps']
+           'Point', 'place_evidence', 'recurrence', 'in_a_row', 'evidence', 'write_evidence', 'evidence_gaps']
 
 # %% ../../../nbs/experiments/judging/evidence.ipynb #9f8d9ceb
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -367,7 +368,8 @@ def table_evidence(kept: KeptTable) -> dict:
         except ZeroDivisionError:  # nothing flips: no ratio to it, and nothing to judge
             continue
     digests = {"digest": digest_of(kept.table), "content": content_of(kept.table)}
-    return digests | {"differences": found}
+    in_a_row = {"in_a_row": _in_a_row(kept)} if kept.kind == "figure2" else {}
+    return digests | {"differences": found} | in_a_row
 
 # %% ../../../nbs/experiments/judging/evidence.ipynb #438b20ef
 _BEARING = ("main", "1", "2", "2a", "all_images", "2b", "3", "4", "5", "5a", "5b", "mrpc")
@@ -625,6 +627,42 @@ def recurrence(
         name: float(sum((flips[one] & there[other]).sum() for one, other in others) / total)
         for name, there in what.items()
     }
+
+# %% ../../../nbs/experiments/judging/evidence.ipynb #row00002
+def in_a_row(
+    first: np.ndarray,  # (S, N) whether the model that was in use first is right, a line a seed
+    second: np.ndarray,  # (S, N) the same of its successor
+    third: np.ndarray,  # (S, N) the same of the successor's
+) -> dict:
+    """What the second update makes of the first one's changes: {"mended", "shared"}, the share of
+    the first one's negative flips that are right again, and of the errors that first and second
+    model share; {"lost", "held"}, the share of the first one's positive flips that are wrong
+    again, and of what both have right. Means over all seeds together.
+    """
+    flips, gains = first & ~second, ~first & second
+    errors, right = ~first & ~second, first & second
+    of = {"mended": (flips, third), "shared": (errors, third)}
+    of |= {"lost": (gains, ~third), "held": (right, ~third)}
+    return {
+        name: float((those & what).sum() / those.sum()) if those.any() else None
+        for name, (those, what) in of.items()
+    }
+
+
+def _in_a_row(kept: KeptTable) -> dict[str, dict]:
+    """Names of three models of a zoo, from the smallest on → what `in_a_row` says of them. The
+    second and the third are the new sides of the first one's rows: no model is asked twice.
+    """
+    names = list(dict.fromkeys(name.partition(" → ")[0] for name in kept.rows))
+    found = {}
+    for row in combinations(names, 3):
+        sides = [answered(kept, kept.rows[f"{row[0]} → {later}"]) for later in row[1:]]
+        answers = [sides[0].olds("test"), *(side.answers("test") for side in sides)]
+        order = list(answers[0][0].id)
+        found[" → ".join(row)] = in_a_row(
+            *(np.array([bare(one).select(order).correct for one in side]) for side in answers)
+        )
+    return found
 
 # %% ../../../nbs/experiments/judging/evidence.ipynb #48ba0ee2
 def evidence(

@@ -127,6 +127,13 @@ def _spread(measured: Sequence) -> dict:
     }
 
 
+def _share(of_seeds: Sequence[float], draws: int) -> str:
+    """A share of all splits with its 95 % interval; the splits are drawn independently."""
+    share = float(np.mean(of_seeds))
+    low, high = clopper_pearson(round(share * draws), draws)
+    return f"{share:.1%} [{low:.1%}, {high:.1%}]"
+
+
 def _certified_row(
     worlds: Sequence[World], n: int, max_nfr: float, splits: int, records: tuple
 ) -> Row:
@@ -139,11 +146,12 @@ def _certified_row(
     ]
     measured, above, on_rest, inside = zip(*drawn)
     exact = np.mean([expected_in_world(world, n, allowed, max_nfr) for world in worlds])
-    words = f"true NFR above the limit in {np.mean(above):.1%} of {splits:,} × {len(worlds)} splits"
-    words += f" (theory {exact:.1%})"
+    draws = splits * len(worlds)
+    words = f"true NFR above the limit in {_share(above, draws)} of {splits:,} × {len(worlds)} "
+    words += f"splits (theory {exact:.1%})"
     if (others := len(worlds[0].evidence.gain) - n) >= REST:
         exact = np.mean([expected_on_rest(world, n, allowed, max_nfr) for world in worlds])
-        words += f"; that of the other {others:,} in {np.mean(on_rest):.1%} (theory {exact:.1%})"
+        words += f"; that of the other {others:,} in {_share(on_rest, draws)} (theory {exact:.1%})"
     words += f"; accuracy inside its interval in {np.mean(inside):.1%}"
     name = f"certified on {n:,}"
     return Row(name, words, len(worlds), records=records, **_spread(measured))

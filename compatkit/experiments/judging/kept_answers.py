@@ -729,7 +729,7 @@ def _choices_of(kept: KeptTable) -> "Task":
     from compatkit.training.tasks import Task
 
     whole = load_questions(kept.task, kept.shelf.data_dir)
-    halved = kept.scale != "paper" and kept.upgrade == RESEEDED
+    halved = kept.scale != "paper" and kept.upgrade in RESEEDED
     asked = halves_at(whole, kept.scale)[1] if halved else task_at(whole, kept.scale)
     splits = [
         Dataset.from_dict({"id": [one.id for one in part], "label": [one.label for one in part]})

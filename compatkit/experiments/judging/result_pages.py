@@ -14,19 +14,25 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import isnan
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #57836c47
-from .claim_verdicts import claims_markdown
+from .claim_verdicts import claims_markdown, claims_words
 from .claims import TASK_TITLES
 from compatkit.experiments.judging.equal_accuracy import (
     equal_accuracy_picture,
     noise_markdown,
-    open_questions_markdown,
-    open_questions_words,
     places_of,
     points_markdown,
     summaries_markdown,
+)
+from compatkit.experiments.judging.open_questions import (
+    data_markdown,
+    in_a_row_markdown,
+    in_a_row_words,
+    recurrence_markdown,
+    recurrence_words,
 )
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
@@ -358,10 +364,11 @@ def index_page(
     tables: Mapping[str, ResultTable],  # kept tables by name
     origin: str = "",  # as `origins` gives it
     pictures: Mapping[str, str] | None = None,  # title → file, one a paper
+    claims: str = "",  # as `claims_words` gives it
 ) -> str:
     """`results/README.md`: one picture a paper, then every table, by paper."""
     drawn = [f"![{title}]({file})\n" for title, file in (pictures or {}).items()]
-    lines = [_INDEX, *[_EQUAL] * bool(drawn), *drawn]
+    lines = [_INDEX, *[f"{fill(claims, 100)}\n"] * bool(claims), *[_EQUAL] * bool(drawn), *drawn]
     header = "| table | accuracy %, old | new | NFR %, untreated | seeds |\n|---|---|---|---|---|"
     for paper in PAPERS:
         mine = {name: table for name, table in tables.items() if parts_of(name).paper == paper}
@@ -477,14 +484,25 @@ last two may come together). A flip that comes again belongs to the update, one 
 the seed. Upgrades of one task are not independent of each other, as p takes them to be.
 """
 
+_MORE_DATA = """Does more data flip less? These trials of Positive-Congruent Training differ in the
+images that their models have seen. Where NFR falls and relative NFR does not, the models flip less
+because they err less, and agree no better. (All images of Fashion-MNIST are seen for 15 epochs, and
+not for 60, so that the steps are alike.)
+"""
+
+_NEXT = """Do flips flip back? Three models in a row, from a zoo whose models are trained apart: of
+the examples that the second one broke, how many has the third one right?
+"""
+
 
 def methods_page(
     results: str | Path,  # the folder results/
 ) -> str:
     """`results/methods.md`: methods at equal accuracy, and the noise in each upgrade."""
     parts = [_METHODS, summaries_markdown(results), _BESIDE, points_markdown(results)]
-    parts += [_NOISE, noise_markdown(results), _OPEN, open_questions_words(results), ""]
-    return "\n".join([*parts, open_questions_markdown(results)])
+    parts += [_NOISE, noise_markdown(results), _OPEN, recurrence_words(results), ""]
+    parts += [recurrence_markdown(results), _MORE_DATA, data_markdown(results)]
+    return "\n".join([*parts, _NEXT, in_a_row_words(results), "", in_a_row_markdown(results)])
 
 
 def _picture_of(paper: Paper) -> str:
@@ -540,7 +558,7 @@ def result_pages(
         for paper in PAPERS
         if (results / _picture_of(paper)).is_file()
     }
-    index = index_page(tables, origins(results), pictures)
+    index = index_page(tables, origins(results), pictures, claims_words(results))
     pages = {"README.md": index, "results.csv": results_csv(tables)}
     pages["methods.md"] = methods_page(results)
     for paper in PAPERS:

@@ -31,8 +31,6 @@ from ...decisions import needed_examples
 from .claim_verdicts import claims_html, kept_evidence
 from compatkit.experiments.judging.equal_accuracy import (
     noise_markdown,
-    open_questions_markdown,
-    open_questions_words,
     points_markdown,
     summaries_markdown,
 )
@@ -47,6 +45,13 @@ from compatkit.experiments.judging.kept_answers import (
     bare,
     curves_of,
     strengths_of,
+)
+from compatkit.experiments.judging.open_questions import (
+    data_markdown,
+    in_a_row_markdown,
+    in_a_row_words,
+    recurrence_markdown,
+    recurrence_words,
 )
 from .quotations import quotations
 from .result_pages import out_of_step, stale_pictures
@@ -704,14 +709,18 @@ def _place(file: Path) -> str:
 
 
 def verify_saved(root: Path, results: Path) -> Iterator[Verdict]:
-    """Whether the saved outputs of claim_verdicts and equal_accuracy are today's."""
+    """Whether the saved outputs of the rooms that show all verdicts are today's."""
     shown = {
         "claim_verdicts": [claims_html(results)],
         "equal_accuracy": [
             summaries_markdown(results),
             points_markdown(results),
             noise_markdown(results),
-            open_questions_words(results) + "\n\n" + open_questions_markdown(results),
+        ],
+        "open_questions": [
+            recurrence_words(results) + "\n\n" + recurrence_markdown(results),
+            data_markdown(results),
+            in_a_row_words(results) + "\n\n" + in_a_row_markdown(results),
         ],
     }
     for name, wanted in shown.items():

@@ -18,7 +18,8 @@ import numpy as np
 from ...decisions import columns_of
 from .trainings import keep_predictions
 from ..running.runs import Run, run_once
-from ...predictions import Predictions, few, numbers_as_names, over_classes
+from ...predictions import Predictions, numbers_as_names, over_classes
+from ...support.messages import few
 from ...training.tasks import Task, local_copies
 
 # %% ../../../nbs/experiments/models/given_answers.ipynb #givn0008

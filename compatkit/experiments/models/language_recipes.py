@@ -114,8 +114,9 @@ SMALL_UPGRADES = {
     "a": ("version 1", "version 2"),
     "b": ("version 2", "version 2, wider"),
     "c": ("version 2", "version 2"),
+    "d": ("version 2", "version 2, wider"),
 }
-RESEEDED = "c"  # of them: its bases differ in their seed alone, and each seed has a pair of its own
+RESEEDED = ("c", "d")  # of them: each seed has a pair of bases of its own; c's have one shape
 _SHAPES = {  # (scale, whether the task is the made-up sums) → what all versions share
     ("smoke", True): {
         "layers": 2,
@@ -190,7 +191,7 @@ def adapter_recipe(
     batch_size: int = 0,  # examples at once; 0: the scale's
     accumulation: int = 0,  # batches a step; 0: the scale's
     gradient_checkpointing: bool = False,  # less memory for more time; the numbers stay
-    reseeded: bool = False,  # whether the bases are those of the upgrade RESEEDED
+    reseeded: bool = False,  # whether the bases are those of an upgrade of RESEEDED
 ) -> AdapterRecipe:
     """The recipe of all adapters of a scale, with what was asked for in its place."""
     changes = {"rank": rank, "batch_size": batch_size, "accumulation": accumulation}

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NONE_QUALIFIED', 'AS_PLAIN', 'CONTROLS', 'TABLES', 'Row', 'each_seed', 'measure', 'paper_figures', 'ResultTable',
            'load_table', 'mark_of', 'mark_of_table', 'save_marked', 'mark_in', 'keep_table', 'keep_pictures',
-           'kept_tables', 'pictures_by_table', 'kept_pictures', 'drop_table']
+           'kept_tables', 'pictures_by_table', 'kept_pictures', 'drop_table', 'markdown_table']
 
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #cfd3cc30
 import csv
@@ -652,3 +652,13 @@ def drop_table(
 ) -> None:
     """Take a table out of its study's file."""
     _change_tables(Path(results) / study_name(name), lambda tables: tables.pop(name, None))
+
+# %% ../../../nbs/experiments/reporting/result_tables.ipynb #mdt00002
+def markdown_table(
+    rows: Sequence[Sequence[str]],  # of cells, the first of them the header
+) -> str:
+    """The rows as a table."""
+    header, *body = rows
+    return "\n".join(
+        "| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *body)
+    )

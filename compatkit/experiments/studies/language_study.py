@@ -105,7 +105,8 @@ MEASURE_OF = {  # tables with a measure of their own; the others take the task's
     "dial": "choice",
 }
 TABLES = ("main", "3", "4", "5", "6", "figure4", "figure5", "dial", "copied")
-_OF_ONE_SHAPE = "acd"  # upgrades whose bases have one shape: an adapter of the old fits the new
+# upgrades whose bases have one shape, so that an adapter of the old fits the new
+_OF_ONE_SHAPE = {"paper": "acd", "smoke": "ac", "mini": "ac"}
 
 
 def share_value(value: float | str) -> float | str:
@@ -282,20 +283,25 @@ def paper_upgrades(
     """Name → (old base, new base) at the paper scale; figure 4 has all pairs of both families."""
     if table == "figure4":
         return {" → ".join(pair): pair for pair in family_pairs(PAPER_FAMILIES)}
-    usual = _OF_ONE_SHAPE if table == "copied" else "abcd"
+    usual = _OF_ONE_SHAPE["paper"] if table == "copied" else "abcd"
     return {
         letter: PAPER_UPGRADES[letter][1:3] for letter in (usual if upgrade == "auto" else upgrade)
     }
 
 
-def _refuse_other_shapes(upgrade: str, table: str, letters: Iterable) -> None:
-    """ValueError for the old adapter on a base of another shape; letters: of the scale."""
-    if table == "copied" and upgrade not in ("auto", *_OF_ONE_SHAPE):
-        able = ", ".join(letter for letter in letters if letter in _OF_ONE_SHAPE)
+def _refuse_other_shapes(upgrade: str, table: str, scale: str) -> None:
+    """ValueError for the old adapter on a base of another shape."""
+    if table == "copied" and upgrade not in ("auto", *_OF_ONE_SHAPE[scale]):
+        able = ", ".join(_OF_ONE_SHAPE[scale])
         raise ValueError(
             f"table copied puts the old adapter onto the new base, and upgrade {upgrade}'s has "
             f"another shape: -p upgrade is one of {able}"
         )
+
+
+def _reseeded(upgrades: Iterable[str]) -> bool:
+    """Whether each seed of these upgrades of the small scales has bases of its own."""
+    return any(letter in RESEEDED for letter in upgrades)
 
 
 def small_upgrades(upgrade: str, table: str, scale: str) -> dict:
@@ -306,7 +312,7 @@ def small_upgrades(upgrade: str, table: str, scale: str) -> dict:
         return {" → ".join(pair): pair for pair in family_pairs((tuple(VERSIONS[scale]),))}
     if upgrade not in ("auto", *SMALL_UPGRADES):
         raise ValueError(
-            f"upgrade {upgrade!r} is of the paper's models; at {scale} scale there are a, b and c"
+            f"upgrade {upgrade!r} is of the paper's models; at {scale} scale there are a to d"
         )
     letters = ("ab" if table == "figure5" else "a") if upgrade == "auto" else upgrade
     return {letter: SMALL_UPGRADES[letter] for letter in letters}
@@ -339,8 +345,7 @@ def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
         True,
         weights="any upgrade's two models: " + _told(missing),
     )
-    letters = PAPER_UPGRADES if scale == "paper" else SMALL_UPGRADES
-    _refuse_other_shapes(chosen.upgrade, chosen.table, letters)
+    _refuse_other_shapes(chosen.upgrade, chosen.table, scale)
     if scale != "paper":
         return scale, reason, small_upgrades(chosen.upgrade, chosen.table, scale), {}
     ready = {name: pair for name, pair in wanted.items() if name not in missing}
@@ -420,7 +425,7 @@ class LanguageStudy:
             task = load_questions(chosen.task, chosen.data_dir or None, as_in_paper=True)
         names = ("rank", "alpha", "batch_size", "accumulation", "gradient_checkpointing")
         changes = {name: getattr(chosen, name) for name in names}
-        reseeded = scale != "paper" and RESEEDED in upgrades
+        reseeded = scale != "paper" and _reseeded(upgrades)
         recipe = adapter_recipe(scale, chosen.max_steps, reseeded=reseeded, **changes)
         tasks = whole_task_at(task, scale), task_at(task, scale)
         if reseeded:
@@ -454,8 +459,8 @@ class LanguageStudy:
 
     @property
     def reseeded(self) -> bool:
-        """Whether the bases differ in their seed alone, a pair of them a seed."""
-        return self.scale != "paper" and RESEEDED in self.upgrades
+        """Whether each seed has a pair of bases of its own."""
+        return self.scale != "paper" and _reseeded(self.upgrades)
 
     @property
     def base_seeds(self) -> list[tuple[int, int]]:
@@ -849,10 +854,14 @@ def command(study: LanguageStudy) -> str:
     return " ".join(["papermill nbs/muscle.ipynb", *asked])
 
 
-_PAIR_A_SEED = (
-    "a pair of bases a seed, which differ in their own seed alone and read the half of the "
-    "training text that no adapter learns"
-)
+def _bases_of_seeds(study: LanguageStudy) -> str:
+    """How many bases there are, and what they have read, in words."""
+    if not study.reseeded:
+        return "one base each for all seeds"
+    alone = "which differ in their own seed alone and" if len(study.names) == 1 else "which"
+    return (
+        f"a pair of bases a seed, {alone} read the half of the training text that no adapter learns"
+    )
 
 
 def notes(study: LanguageStudy, name: str | None = None) -> tuple:
@@ -870,7 +879,7 @@ def notes(study: LanguageStudy, name: str | None = None) -> tuple:
     lines = [
         f"{task.rule}; {len(task.train):,} training{validation}, {len(task.selection):,} "
         f"selection, {len(task.test):,} test examples",
-        f"{bases}; {_PAIR_A_SEED if study.reseeded else 'one base each for all seeds'}",
+        f"{bases}; {_bases_of_seeds(study)}",
         f"adapters: rank {recipe.rank}, alpha {recipe.alpha:g}, rate {recipe.learning_rate:g}, "
         f"{recipe.epochs} epochs, the best by validation loss; all tokens learnt",
     ]

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'Family', 'load_family', 'line', 'losses', 'mean_loss', 'distance', 'seeds_words', 'nearest_matching',
-           'Lines', 'all_lines', 'markdown_table', 'lines_table', 'matching_words', 'Plane', 'Surface', 'surface',
-           'plane_picture', 'lines_picture']
+           'Lines', 'all_lines', 'lines_table', 'matching_words', 'Plane', 'Surface', 'surface', 'plane_picture',
+           'lines_picture']
 
 # %% ../../../nbs/experiments/studies/weight_planes.ipynb #d93407ef
 import copy
@@ -22,6 +22,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from ...bcwi import Curve, sweep
 from ..models.trainings import encoded
 from ..models.update_trainings import old_model, updated_model
+from ..reporting.result_tables import markdown_table
 from .update_studies import SPLITS, UpdateStudy
 from ...metrics import over_seeds
 from ...predictions import Predictions, log_softmax
@@ -146,14 +147,6 @@ def all_lines(families: list[Family], alphas: Sequence[float], orders: int = 3) 
     return lines
 
 # %% ../../../nbs/experiments/studies/weight_planes.ipynb #1b45b79c
-def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells, the first of them the header, as Markdown."""
-    header, *body = rows
-    return "\n".join(
-        "| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *body)
-    )
-
-
 def lines_table(lines: Lines) -> str:
     """Accuracy, flips, distance and barriers of every line, over seeds."""
     old = [float(curve.answers[-1].correct.mean()) for curve in lines.curves["new"]]

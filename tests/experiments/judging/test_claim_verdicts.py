@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from compatkit.experiments.judging import claim_verdicts
 from compatkit.experiments.judging.claim_verdicts import (
     EVIDENCE,
     Compared,
+    Evidence,
     claims_html,
     claims_markdown,
+    claims_words,
     differences_of,
     digest_of,
     judge,
@@ -396,3 +399,12 @@ def test_what_is_written_and_not_measured_is_judged_by_nobody():
     measured = ({"bytes": 2**24, "time": 1.0},) * 3
     rows = [replace(row, by_seed=measured) if row.method == "BCWI" else row for row in shown.rows]
     assert judge(adds_nothing, replace(shown, rows=tuple(rows)), {}).word == "does not hold"
+
+
+def test_claims_and_trials_are_counted(monkeypatch):
+    words = (["holds", "undecided"], ["undecided"], ["not judged", "undecided"], [])
+    found = [(None, [Evidence("bcwi-x-mini-main", one, "") for one in each]) for each in words]
+    monkeypatch.setattr(claim_verdicts, "judged", lambda results: found)
+    told = claims_words()
+    assert told.startswith("Of 3 claims 1 are decided in at least one upgrade, and 2 in none, 1 of")
+    assert "of 5 such trials ended so: *holds* 1," in told and "*undecided* 3" in told

@@ -16,8 +16,6 @@ from compatkit.experiments.judging.equal_accuracy import (
     lowest_of,
     method_summaries,
     noise_markdown,
-    open_questions_markdown,
-    open_questions_words,
     places_of,
     points_beside,
     points_markdown,
@@ -77,7 +75,7 @@ def test_an_upgrade_counts_once_where_a_method_has_the_most_seeds(tmp_path):
     write(tmp_path, place("few seeds", 0.04, within=["of-more seeds"], **smaller), larger)
     made = {one.family.method: one.levels[0] for one in method_summaries(tmp_path)}
     assert made[DIAL] == Level(0.25, 0.25, 0.25, 1, 1) and made[other].median == 0.75
-    assert "few seeds" not in noise_markdown(tmp_path) + open_questions_markdown(tmp_path)
+    assert "few seeds" not in noise_markdown(tmp_path)
 
 
 def test_summaries_are_medians_in_which_an_unreached_level_counts_as_untreated(tmp_path):
@@ -216,24 +214,6 @@ def test_noise_is_split_into_a_reseed_and_what_the_update_adds(tmp_path):
     assert second == "| piqa | 10.00 | – | – | – | 4.00 | – | – | – | 3, one base |"
 
 
-def test_a_flip_is_followed_into_the_other_seeds_pairs(tmp_path):
-    found = {"again": 0.6, "new_right": 0.3, "old_wrong": 0.2}
-    write(tmp_path, place("x"), place("y", old=0.6, recurring=found))
-    first, second = open_questions_markdown(tmp_path).splitlines()[2:]
-    assert first == "| y | +20.00 | 4.00 | 33 | 60 | 30 | 20 |"  # 0.04 / (0.6 × 0.2)
-    assert second == "| x | +10.00 | 4.00 | 29 | – | – | – |"
-    words = open_questions_words(tmp_path)
-    assert words.startswith("Of the negative flips") and "60% flip in another pair" in words
-
-
-def test_a_larger_gain_and_relative_nfr_are_correlated_over_upgrades(tmp_path):
-    olds, flips = (0.5, 0.6, 0.65, 0.7, 0.75), (0.05, 0.04, 0.03, 0.02, 0.01)
-    write(tmp_path, *(place(f"{old}", nfr, old=old) for old, nfr in zip(olds, flips)))
-    words = open_questions_words(tmp_path)  # the larger the gain, the more flips
-    assert "Over 5 upgrades" in words and "is +1.00 (permutation p = 0.02)" in words
-
-
 def test_nothing_kept_nothing_said(tmp_path):
     assert method_summaries(tmp_path) == points_beside(tmp_path) == []
     assert len(noise_markdown(tmp_path).splitlines()) == 2
-    assert open_questions_words(tmp_path) == ""

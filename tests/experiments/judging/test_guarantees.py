@@ -24,6 +24,7 @@ from compatkit.predictions import Predictions
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
 ABOVE = re.compile(r"true NFR above the limit in ([\d.]+)%")
+REST_ABOVE = re.compile(r"that of the other [\d,]+ in ([\d.]+)%")
 
 
 def made_up(count, seed=0):
@@ -100,3 +101,5 @@ def test_no_kept_upgrade_breaks_its_guarantee_more_often_than_promised():
     told = [row.setting for one in tables.values() for row in one.rows]
     shares = [float(found[1]) for words in told if (found := ABOVE.match(words))]
     assert len(shares) == 3 * len(tables) and max(shares) <= 5
+    rest = [float(share) for words in told for share in REST_ABOVE.findall(words)]
+    assert 15 < max(rest) < 25  # "one split of five"

@@ -210,8 +210,8 @@ def test_without_a_gpu_no_model_is_looked_for(monkeypatch):
     assert used == "mini" and "no GPU" in reason and upgrades == {"a": ("version 1", "version 2")}
     used, _, upgrades, _ = scale_and_upgrades(asked(table="figure5"), stories())
     assert list(upgrades) == ["a", "b"]
-    with pytest.raises(ValueError, match="upgrade 'd' is of the paper's models; at mini scale"):
-        scale_and_upgrades(asked(upgrade="d"), stories())
+    with pytest.raises(ValueError, match="upgrade 'e' is of the paper's models; at mini scale"):
+        scale_and_upgrades(asked(upgrade="e"), stories())
 
 
 def test_the_sums_have_no_paper_scale(monkeypatch, no_models):
@@ -466,7 +466,10 @@ def test_reseeded_bases_are_a_pair_a_seed():
     study.chosen.seeds = 2
     assert study.reseeded and study.base_seeds == [(0, 1000), (1, 1001)]
     assert study.wanted_bases == [("version 2", seed) for seed in (0, 1000, 1, 1001)]
-    assert "a pair of bases a seed" in notes(study, "c")[1]
+    assert "a pair of bases a seed, which differ in their own seed alone" in notes(study, "c")[1]
+    wider = replace(study, upgrades={"d": ("version 2", "version 2, wider")})
+    assert wider.reseeded and wider.wanted_bases[1] == ("version 2, wider", 1000)
+    assert "a pair of bases a seed, which read the half" in notes(wider, "d")[1]
     shared = study_of(stories())
     assert shared.base_seeds == [(0, 0)] * 3 and len(shared.wanted_bases) == 2
     assert "one base each" in notes(shared, "a")[1]
