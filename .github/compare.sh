@@ -12,11 +12,15 @@ while IFS= read -r option; do
     [ -z "$option" ] || arguments+=("$option")
 done <<<"${OPTIONS:-}"
 
-compatkit compare "${arguments[@]}" -- "$OLD" "$NEW" | tee "$RUNNER_TEMP/compatkit.txt"
+# with --json among the options the annotations go to the standard error
+errors="$RUNNER_TEMP/compatkit-errors.txt"
+compatkit compare "${arguments[@]}" -- "$OLD" "$NEW" 2>"$errors" | tee "$RUNNER_TEMP/compatkit.txt"
 status=${PIPESTATUS[0]}
+cat "$errors" >&2
 # without a policy no condition can fail: the verdict decides, which stands before the report and its text from data
+# (no grep -q: it stops at the first line, and what writes to it then fails)
 if [ "$status" = 0 ] && [ -z "${POLICY:-}" ] &&
-    sed '/^::stop-commands::/,$d' "$RUNNER_TEMP/compatkit.txt" | grep -q '^::error '; then
+    { cat "$errors"; sed '/^::stop-commands::/,$d' "$RUNNER_TEMP/compatkit.txt"; } | grep '^::error ' >/dev/null; then
     status=1
 fi
 echo "status=$status" >>"$GITHUB_OUTPUT"

@@ -27,7 +27,7 @@ from .predictions import Predictions
 from .support.paired import score_statistic
 from .support.pictures import LINES, house_style, looks
 from .weights.interpolation import Line, checked_alpha, interpolate
-from .weights.rules import Rule, Scratch
+from .weights.rules import Rule, Scratch, refuse_nan
 from compatkit.weights.tensors import (
     check_classes,
     check_models,
@@ -343,7 +343,10 @@ def soup(
     fresh = {id(one): name for name, one in target.items() if one.is_floating_point()}
     with torch.no_grad():
         for name in fresh.values():
-            _mean(target[name].data, [group[name].detach() for group in groups], line.scratch)
+            tensors = [group[name].detach() for group in groups]
+            _mean(target[name].data, tensors, line.scratch)
+            numbered = {f"model {place}": one for place, one in enumerate(tensors, 1)}
+            refuse_nan(target[name].data, name, numbered)
     return line.model
 
 

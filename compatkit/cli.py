@@ -206,7 +206,9 @@ def app(context: click.Context) -> None:
 @click.option("--markdown", is_flag=True, help="print Markdown for a pull request")
 @click.option("--quiet", is_flag=True, help="print the verdict alone")
 @click.option(
-    "--github", is_flag=True, help="a job of GitHub: print annotations, write its summary"
+    "--github",
+    is_flag=True,
+    help="a job of GitHub: print annotations (with --json to stderr), write its summary",
 )
 @click.option("--comment", type=_FILE, metavar="FILE", help="write Markdown of at most 60 lines")
 @click.option(
@@ -342,7 +344,9 @@ def _for_pull_request(found, report: str, given: SimpleNamespace, outputs: Outpu
         path and outputs.add(path, option)
         for path, option in ((given.comment, "--comment"), (given.junit, "--junit"))
     )
-    return pull_request_files(found, report, given.github, *places, given.link or "")
+    return pull_request_files(
+        found, report, given.github, *places, given.link or "", as_json=given.json
+    )
 
 
 def _settings(given: SimpleNamespace, policy: Policy) -> dict:

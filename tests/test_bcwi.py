@@ -65,6 +65,9 @@ def test_soups():
         wrong = [tiny.model(seed, layers=2 if seed == place else 1) for seed in range(3)]
         with pytest.raises(ValueError, match="other tensors"):
             soup(wrong)
+    models[1].classifier.bias.data[0] = float("nan")
+    with pytest.raises(ValueError, match="'classifier.bias' holds NaN in the model 2"):
+        soup(models)
     halves = soup([Net(1).half(), Net(2).half(), Net(3).half()])
     assert (
         halves.embed.weight.dtype == torch.float16

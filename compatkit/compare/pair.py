@@ -76,6 +76,7 @@ class Pair:
     notes: tuple = ()  # sentences that the reader must know
     details: Callable | None = None  # positions -> a dictionary each: id, texts, further columns
     further: tuple = ()  # every name that a further column may have there
+    classes: tuple | None = None  # names of the places that numbers among the answers are
 
     @property
     def n(self) -> int:
@@ -451,16 +452,29 @@ def _shared_text(series):
     return np.array([*names, None], dtype=object)[codes.to_numpy()]
 
 
+def _truths_in_cells(cells):
+    """Truth values (None for an empty cell), where all cells are written as such; None for text."""
+    if len(set(cells.head(1000).str.to_lowercase()) - {None, "", "true", "false"}):
+        return None  # most columns are told by a look
+    written = cells.fill_null("").str.to_lowercase()
+    known = written.is_in(["true", "false"])
+    if not known.any() or not (known | (written == "")).all():
+        return None
+    truths = (written == "true").to_numpy()
+    return truths if known.all() else np.where(known.to_numpy(), truths.astype(object), None)
+
+
 def _values(series, cells):
     """A column as numbers, truth values or text (an array of objects); cells of a csv are
-    numbers if all of them are written as such.
+    numbers or truth values if all of them are written as such.
     """
     import polars as pl
 
     series = series.alias("values")  # a name such as ^x$ would be taken for a pattern
     kind = series.dtype
-    if cells and (numbers := numbers_in_cells(series)) is not None:
-        return numbers
+    for read in (numbers_in_cells, _truths_in_cells) if cells else ():
+        if (found := read(series)) is not None:
+            return found
     if kind == pl.Duration:  # in seconds
         return (series.to_physical() / {"ns": 1e9, "us": 1e6, "ms": 1e3}[kind.time_unit]).to_numpy()
     if kind.is_decimal():
@@ -470,6 +484,10 @@ def _values(series, cells):
     if kind.is_nested() or kind in (pl.Object, pl.Binary):
         return np.array([None if one is None else str(one) for one in series.to_list()], object)
     return _shared_text(series.cast(pl.String))
+
+
+def _is_of_text(values):
+    return isinstance(next((one for one in values if one is not None), None), str)
 
 
 def _is_free_text(values):
@@ -547,7 +565,7 @@ def _details(old, new, rows, known):
         """A function that reads some rows of a further column, as `_of_both` takes it."""
         if name not in source.further:
             return None
-        text = name in known and known[name].dtype.kind == "O"
+        text = name in known and _is_of_text(known[name])
         return lambda numbers: _values(part[name], source.cells and numbers and not text)
 
     def details(positions):
@@ -634,17 +652,55 @@ def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> tuple[dict
         return {}, [f"{error}. The answers are compared; how sure they are is left out."]
     if any(matrix is None for matrix in matrices):
         return {}, []
-    made, indices = {}, not isinstance(answers["answers"][0], str)
-    for side, source, (logits, classes), own in zip(
-        ("old", "new"), (old, new), matrices, (rows.old, rows.new)
+    columns = [
+        _columns_of_answers(source, *matrix, answers["answers"])
+        for source, matrix in zip((old, new), matrices)
+    ]
+    if why := _why_unsure(answers, columns, (old.name, new.name), matrices):
+        return {}, [f"{why}. The answers are compared; how sure they are is left out."]
+    made = {}
+    for side, (logits, _), column, own in zip(
+        ("old", "new"), matrices, columns, (rows.old, rows.new)
     ):
-        classes = None if indices and source.classes else classes
-        names = [str(name) for name in (classes or range(logits.shape[1]))]
-        place = {name: column for column, name in enumerate(names)}
-        column = np.array([place.get(str(answer), -1) for answer in answers["answers"]])
         taken = logits if own is None else logits[own]
         made[f"{side}_sureness"] = Sureness.of(taken, column[answers["label"]])
     return made, []
+
+
+def _columns_of_answers(
+    source: Source, logits: np.ndarray, classes: tuple | None, answers: tuple
+) -> np.ndarray:
+    """The column of each answer, -1 for none: that of its name; where answers are numbers, the
+    place, unless the classes are called by other numbers.
+    """
+    width = logits.shape[1]
+    if isinstance(answers[0], str):
+        place = {name: column for column, name in enumerate(classes or map(str, range(width)))}
+    elif numbers := called_by_numbers(None if source.classes else classes):
+        place = {number: classes.index(name) for number, name in numbers.items()}
+    else:
+        place = {column: column for column in range(width)}
+    return np.array([place.get(answer, -1) for answer in answers])
+
+
+def _why_unsure(answers: dict, columns: list, names: tuple, matrices: list) -> str:
+    """Why it cannot be told how probable the labels are; empty where it can."""
+    used, numbers = np.unique(answers["label"]), not isinstance(answers["answers"][0], str)
+    absent = [column[used] < 0 for column in columns]
+    if (absent[0] | absent[1]).all() or numbers and (absent[0] & absent[1]).any():
+        side = 0 if absent[0].any() else 1
+        strange = few([answers["answers"][code] for code in used[absent[side]]])
+        logits, classes = matrices[side]
+        told = few(classes) if classes else f"{logits.shape[1]} without names"
+        return f"{names[side]}: the labels {strange} are none of the classes ({told})"
+    before, after = (list(classes or ()) for _, classes in matrices)
+    moved = [name for name in before if name in after and before.index(name) != after.index(name)]
+    if numbers and moved and not (called_by_numbers(before) or called_by_numbers(after)):
+        return (
+            f"{names[0]} and {names[1]} have the classes {few(moved)} in other places, and the "
+            "labels are numbers: write names, as the columns are called"
+        )
+    return ""
 
 # %% ../../nbs/compare/pair.ipynb #a6e17554
 def _joined(old, new, on_missing, columns=None, names=None):
@@ -714,6 +770,7 @@ def _pair(old: Source, new: Source, on_missing: str, columns: list | None, names
         notes=(*_left_out(old, new, rows.left_out), *notes, *unsure, *_beside(answers, scores)),
         details=_details(old, new, rows, further),
         further=_possible_names(old.further + new.further),
+        classes=old.classes or new.classes,
     )
     return by_example(pair, example)
 

@@ -24,6 +24,7 @@ from .pair import Pair
 from .sections import percent, points
 from compatkit.compare.slices import (
     Cells,
+    Levels,
     as_categories,
     cells,
     column_levels,
@@ -286,6 +287,43 @@ def _condition(
     }
 
 # %% ../../nbs/compare/policy.ipynb #03b203f5
+_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_TRUTHS = {"true": True, "false": False}
+
+
+def _meant(text: str) -> bool | float | None:
+    """The truth value or the number that is written so; None for other text, such as 007."""
+    return _TRUTHS.get(text.lower(), float(text) if _NUMBER.fullmatch(text) else None)
+
+
+def _level_of(value: object, levels: Levels, column: np.ndarray | None) -> str:
+    """The name of the level that a rule's value means: as it is written, or the only one that is
+    the same number (1.0 is 1) or truth value (true is True, and 1 among nothing but 0 and 1).
+    """
+    name, wanted = str(value), _meant(str(value))
+    if name in levels.names or wanted is None:
+        return name
+    if not isinstance(wanted, bool) and column is not None and column.dtype.kind in "iuf":
+        codes = levels.codes[column == wanted]  # a name may have fewer digits than the number
+        return levels.names[codes[0]] if len(codes) else name
+    meant = {one: _meant(one) for one in levels.names if one.strip("()") not in ("", "missing")}
+    truths = all(one in (False, True) for one in meant.values())
+    same = [
+        one
+        for one, means in meant.items()
+        if means == wanted and (truths or isinstance(means, bool) == isinstance(wanted, bool))
+    ]
+    return same[0] if len(same) == 1 else name
+
+
+def _wanted(rule: Rule, pair: Pair, levels: dict) -> dict[str, str]:
+    """Column -> the level that the rule speaks of, from whatever kind of file it comes."""
+    return {
+        name: _level_of(value, levels[name], pair.columns.get(name))
+        for name, value in (rule.where or {}).items()
+    }
+
+
 def _levels_for(rule: Rule, pair: Pair) -> dict:
     """The levels of a rule's columns; a number that was cut into quarters has its single values
     where the rule names one.
@@ -297,9 +335,8 @@ def _levels_for(rule: Rule, pair: Pair) -> dict:
     return levels
 
 
-def _refuse_empty(rule: Rule, group: Cells) -> None:
+def _refuse_empty(rule: Rule, group: Cells, wanted: dict[str, str]) -> None:
     """Raises ValueError where no slice is there, or none is large enough to be judged."""
-    wanted = {name: str(value) for name, value in (rule.where or {}).items()}
     if rule.where and wanted not in group.where:
         hints = "; ".join(
             f"in {name!r} {near(wanted[name], sorted({where[name] for where in group.where}))}"
@@ -319,9 +356,8 @@ def _groups(rule: Rule, pair: Pair, level: float) -> Iterator[tuple[dict, dict]]
     Raises ValueError when there are none.
     """
     levels = _levels_for(rule, pair)
-    group = cells(flip_positions(pair), levels)
-    _refuse_empty(rule, group)
-    wanted = {name: str(value) for name, value in (rule.where or {}).items()}
+    group, wanted = cells(flip_positions(pair), levels), _wanted(rule, pair, levels)
+    _refuse_empty(rule, group, wanted)
     for i, where in enumerate(group.where):
         if where == wanted if rule.where else group.n[i] >= rule.min_examples:
             n, negative, positive = (int(counts[i]) for counts in group[1:])

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -343,6 +344,13 @@ def _as_text_alone(report: str) -> str:
     return f"::stop-commands::{token}\n{report}::{token}::\n"
 
 
+def _as_json_alone(report: str) -> str:
+    """JSON in which GitHub reads no command: its lines begin with no `::`, and `##[`, which is one
+    anywhere in a line, is written otherwise.
+    """
+    return report.replace("##[", r"\u0023#[")
+
+
 def pull_request_files(
     found: Comparison | Suite,
     report: str,  # as it is printed without `github`
@@ -350,8 +358,11 @@ def pull_request_files(
     comment_file: Path | None = None,  # for a pull request
     junit_file: Path | None = None,
     link: str = "",  # the address of the page; by default that of the job's run
+    as_json: bool = False,  # the report is JSON, beside which nothing may be printed
 ) -> str:
-    """Write what the options ask for. Returns what is to be printed."""
+    """Write what the options ask for, annotations beside JSON to the standard error, which GitHub
+    reads too. Returns what is to be printed.
+    """
     link = link or _of_this_run()
     if comment_file:
         comment_file.write_text(comment(found, link), encoding="utf-8")
@@ -360,4 +371,7 @@ def pull_request_files(
     if not github:
         return report
     write_summary(found, link)
+    if as_json:
+        print(*annotations(found), sep="\n", file=sys.stderr)
+        return _as_json_alone(report)
     return "\n".join([*annotations(found), _as_text_alone(report)])

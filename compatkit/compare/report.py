@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from textwrap import fill
@@ -21,8 +22,9 @@ import numpy as np
 # %% ../../nbs/compare/report.ipynb #cf3764ee
 from .flips import flip_rows, write_rows
 from .logs import Wanted
-from .pair import Pair, read_pair
+from .pair import Pair, _joined, read_pair
 from .policy import EXIT_STATUS, Policy, share
+from .readers import reader_of
 from compatkit.compare.sections import (
     Data,
     all_sections,
@@ -40,8 +42,10 @@ from compatkit.compare.sections import (
 )
 from .series import Versions, as_json, flip_columns, prose, versions_of
 from .slices import as_categories
+from .sources import Source, has_column, predictions_source
 from .verdict import Settings, normalized, summarize
-from ..predictions import Predictions, log_probability
+from ..predictions import Predictions, _from_fields, _from_wide
+from ..support.messages import few
 from ..support.missing import brought
 from ..support.outputs import Outputs
 from ..support.table_cells import ENDINGS
@@ -270,9 +274,6 @@ def _html_of(comparison: Comparison) -> str:
     return f"<div>{head}{gate}<p>{escape(comparison.reason)}</p>{notes}{tables}</div>"
 
 # %% ../../nbs/compare/report.ipynb #46a10348
-_KNOWN = ("id", "label", "prediction", "score", "text", "logits")
-
-
 def _matrix_of(values, what):
     """(N, C) of a column with a list in each row. Raises ValueError for lists of other lengths."""
     try:
@@ -283,15 +284,25 @@ def _matrix_of(values, what):
         ) from None
 
 
-def _as_predictions(
+def _floats(values, name, ids):
+    """A column as floats. Raises ValueError for one that holds something else."""
+    try:
+        return values if values.dtype.kind == "f" else values.astype(np.float64)
+    except (TypeError, ValueError):
+        other = [one for one in values.tolist() if one is not None and not isinstance(one, Real)]
+        raise ValueError(f"the column `{name}` needs numbers, and holds {few(other)}") from None
+
+
+def _as_source(
     given,  # Predictions, a path, or a data frame
     name,  # for the message
+    heading,
 ):
-    """Predictions of what was given. Raises ValueError for what it cannot be."""
+    """A Source of what was given. Raises ValueError for what it cannot be."""
     if isinstance(given, Predictions):
-        return given
+        return predictions_source(given, heading)
     if isinstance(given, (str, PathLike)):
-        return Predictions.load(given)
+        return predictions_source(Predictions.load(given), heading)
     if not hasattr(given, "columns") or not hasattr(given, "__getitem__"):
         raise ValueError(
             f"{name} must be a path, Predictions or a data frame, not {type(given).__name__}"
@@ -302,13 +313,24 @@ def _as_predictions(
             f"the data frame {name} has no column `id` (found: {', '.join(map(visible, fields))}): "
             "add one that names each example"
         )
+    try:
+        return _of_columns(fields, heading)
+    except ValueError as error:
+        raise ValueError(f"the data frame {name}: {error}") from error
+
+
+def _of_columns(fields: dict, heading: str) -> Source:
+    """The columns of a data frame, as those of a file are read: where there are answers,
+    prob_<class> and logit_<class> say how sure they are, and else they give them.
+    """
     for known in fields.keys() & {"logits", "probabilities"}:
-        fields[known] = _matrix_of(fields[known], f"the data frame {name}: `{known}`")
-    if (probability := fields.pop("probabilities", None)) is not None:
-        fields.setdefault("logits", log_probability(probability, fields["id"]))
-    return Predictions(
-        **{known: fields.pop(known) for known in _KNOWN if known in fields}, columns=fields
-    )
+        fields[known] = _matrix_of(fields[known], f"`{known}`")
+    wide = {}
+    if "prediction" in fields:
+        columns = [name for name in fields if name.startswith(("logit_", "prob_"))]
+        wide = {name: _floats(fields.pop(name), name, None) for name in columns}
+    called = _from_wide(fields, _floats)
+    return predictions_source(_from_fields(fields, called=called), heading, wide)
 
 
 def columns_for(
@@ -352,12 +374,7 @@ def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None):
         return Path(given).stem if isinstance(given, (str, PathLike)) else name
 
     names = names or (heading(old, "old"), heading(new, "new"))
-    return Pair.of(
-        _as_predictions(old, "old"),
-        _as_predictions(new, "new"),
-        on_missing=on_missing,
-        names=tuple(names),
-    )
+    return _joined(_as_source(old, "old", names[0]), _as_source(new, "new", names[1]), on_missing)
 
 
 def _columns(given: str | Iterable[str]) -> tuple[str, ...]:
@@ -480,6 +497,43 @@ def _headings_for(versions: list, names) -> list[str]:
     return names
 
 
+def _held(given, names: set[str]) -> set[str]:
+    """Which of these columns a version has; all where it is no table, or one that cannot be read,
+    of which reading says why.
+    """
+    import polars as pl
+
+    if isinstance(given, Predictions):
+        return names if given.label is not None else names - {"label"}
+    if not isinstance(given, (str, PathLike)):
+        return names & {str(name) for name in getattr(given, "columns", names)}
+    path = Path(given)
+    if path.suffix not in ENDINGS or not path.is_file() or reader_of(path):
+        return names
+    try:
+        return {name for name in names if has_column(path, name)}
+    except (ValueError, OSError, pl.exceptions.PolarsError):
+        return names
+
+
+def _pairs_of(versions, names, rename, read) -> tuple[list[Pair], int]:
+    """A Pair of one version with each other one, and which one that is: the first, or where that
+    and others have no labels one that has, whose labels judge them all.
+    """
+    labels = {name for name, here in {"label": "label", **rename}.items() if here == "label"}
+    held = [_held(given, {*rename, *labels}) for given in versions]
+    without = [not own & labels for own in held]
+    common = without.index(False) if without[0] and any(without[1:]) and not all(without) else 0
+    somewhere, pairs = set().union(*held), []
+    for number, version in enumerate(versions):
+        if number != common:
+            # a column that a third file has is no mistake in these two
+            here = held[common] | held[number] | (rename.keys() - somewhere)
+            own = {name: field for name, field in rename.items() if name in here}
+            pairs.append(read(versions[common], version, (names[common], names[number]), own))
+    return pairs, common
+
+
 def compare_versions(
     # two or more paths, Predictions or data frames
     versions: "Iterable[str | PathLike | Predictions | DataFrame]",
@@ -508,11 +562,12 @@ def compare_versions(
         for name in _columns(settings.get(key, ()))
     ]
     columns = columns_for(slices, policy)
-    pairs = [
-        _as_pair(versions[0], version, on_missing, (names[0], name), columns, rename, wanted)
-        for version, name in zip(versions[1:], names[1:])
-    ]
+
+    def read_two(old, new, of_two, own):
+        return _as_pair(old, new, on_missing, of_two, columns, own, wanted)
+
+    pairs, common = _pairs_of(versions, names, rename or {}, read_two)
     pairs = [normalized(pair) for pair in pairs] if normalize else pairs
-    matrix, steps = versions_of(pairs, names)
+    matrix, steps = versions_of(pairs, names, common)
     found = (replace(compare(step, **settings), inputs=read) for step in steps)
     return replace(matrix, steps=tuple(found))

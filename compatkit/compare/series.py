@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from math import fsum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -368,7 +369,7 @@ def _places(pair):
 
 
 def _shared(
-    pairs,  # of the first version with each other one
+    pairs,  # of one version with each other one
 ):
     """For each pair the positions of the examples that count and that all of them hold, in the
     first one's order.
@@ -392,16 +393,24 @@ def _values_of(pair: Pair, name: str) -> np.ndarray:
     )
 
 
+def _as_text(pair: Pair) -> list[str]:
+    """The answers of a pair beside one whose answers are text: numbers by the names of their
+    classes, which two of the versions know and a third need not, or as a csv writes them.
+    """
+    names = dict(enumerate(pair.classes or ()))
+    return [one if isinstance(one, str) else names.get(one, str(one)) for one in pair.answers]
+
+
 def _recoded(pairs: list[Pair], rows: list) -> tuple[tuple, list[dict]]:
     """The answers of all pairs, and of each pair its label, old and new as codes among them, on
     the shared rows.
     """
     texts = {isinstance(answer, str) for pair in pairs for answer in pair.answers}
-    as_kind = str if len(texts) > 1 else lambda answer: answer  # a csv's 1 beside another's "1"
-    answers = tuple(sorted({as_kind(answer) for pair in pairs for answer in pair.answers}))
+    called = [_as_text(pair) if len(texts) > 1 else pair.answers for pair in pairs]
+    answers = tuple(sorted({answer for own in called for answer in own}))
     place, coded = {answer: code for code, answer in enumerate(answers)}, []
-    for pair, own in zip(pairs, rows):
-        codes = np.array([*(place[as_kind(answer)] for answer in pair.answers), -1], dtype=np.int32)
+    for pair, own, names in zip(pairs, rows, called):
+        codes = np.array([*(place[name] for name in names), -1], dtype=np.int32)
         coded.append({name: codes[getattr(pair, name)[own]] for name in ("label", "old", "new")})
     return answers, coded
 
@@ -410,7 +419,7 @@ def _refuse_other_labels(pairs, rows, answers, coded, names) -> None:
     """Raises ValueError where two versions are judged by different truths: no two of them may
     disagree.
     """
-    for number, codes in enumerate(coded[1:], 2):
+    for number, codes in enumerate(coded[1:], 1):
         other = np.flatnonzero(codes["label"] != coded[0]["label"])
         if len(other):
             positions = np.arange(pairs[0].n)[rows[0]][other[:3]]
@@ -420,25 +429,36 @@ def _refuse_other_labels(pairs, rows, answers, coded, names) -> None:
                 for one in (coded[0], codes)
             )
             raise ValueError(
-                f"labels differ between {names[1]} and {names[number]} for ids {ids} ({first}; "
+                f"labels differ between {names[0]} and {names[number]} for ids {ids} ({first}; "
                 f"{second}): all versions must be judged by the same truth"
             )
 
 
-def _side(pairs: list[Pair], rows: list, number: int, name: str) -> np.ndarray | None:
+class _Place(NamedTuple):
+    """Where a version stands among the pairs."""
+
+    pair: int  # the number of one that it is in
+    side: str  # old or new
+
+
+def _places_of(count: int, common: int) -> list[_Place]:
+    """Of each version, where the pairs are those of the one numbered `common` with the others."""
+    others = [_Place(number, "new") for number in range(count - 1)]
+    return [*others[:common], _Place(0, "old"), *others[common:]]
+
+
+def _side(pairs: list[Pair], rows: list, place: _Place, name: str) -> np.ndarray | None:
     """A field such as `score` of one version; None where it has none."""
-    side, pair, own = (
-        ("old", pairs[0], rows[0]) if number == 0 else ("new", pairs[number - 1], rows[number - 1])
-    )
-    values = getattr(pair, f"{side}_{name}")
+    values, own = getattr(pairs[place.pair], f"{place.side}_{name}"), rows[place.pair]
     if values is None:
         return None
     return type(values)(*(one[own] for one in values)) if name == "sureness" else values[own]
 
 
 def step_pairs(
-    pairs: list[Pair],  # of the first version with each other one
+    pairs: list[Pair],  # of one version with each other one
     names: list[str],  # a heading per version
+    common: int = 0,  # the number of the version that is in every pair
 ) -> list[Pair]:
     """A Pair for each version and the next one, on the examples that all share.
 
@@ -447,42 +467,54 @@ def step_pairs(
     rows, labelled = _shared(pairs), pairs[0].label is not None
     answers, coded = _recoded(pairs, rows) if labelled else ((), [])
     if labelled:
-        _refuse_other_labels(pairs, rows, answers, coded, names)
+        others = [name for number, name in enumerate(names) if number != common]
+        _refuse_other_labels(pairs, rows, answers, coded, others)
     steps = []
-    for number, (pair, own) in enumerate(zip(pairs, rows)):
+    for number, step in enumerate(pairwise(_places_of(len(names), common))):
+        turned = step[1].side == "old"
+        at = step[0].pair if turned else step[1].pair
+        pair, own, named = pairs[at], rows[at], _turned_name if turned else str
         steps.append(
             replace(
                 pair,
                 old_name=names[number],
                 new_name=names[number + 1],
                 answers=answers,
-                **_step_codes(coded, number),
-                **_step_scores(pairs, rows, number),
-                repeats=_repeats(pairs, rows, number),
+                **_step_codes(coded, step),
+                **_step_scores(pairs, rows, step),
+                repeats=_repeats(pairs, rows, step),
                 single=None,
                 task=None if pair.task is None else pair.task[own],
-                columns={name: values[own] for name, values in pair.columns.items()},
+                columns={named(name): values[own] for name, values in pair.columns.items()},
                 left_out={"old only": 0, "new only": 0},
                 notes=(),
-                details=_details_of(pair, np.arange(pair.n)[own], number),
+                details=_details_of(pair, np.arange(pair.n)[own], step),
             )
         )
     return steps
 
 
-def _step_codes(coded, number):
+def _turned_name(name: str) -> str:
+    """What a column is called where old and new change places."""
+    ends = {"old_text": "new_text", "new_text": "old_text"}
+    if name.endswith((" (old)", " (new)")):
+        return f"{name[:-6]} ({'new' if name.endswith(' (old)') else 'old'})"
+    return ends.get(name, name)
+
+
+def _step_codes(coded, step):
     """Label and answers of a step, as fields of a Pair; none where there are no labels."""
     if not coded:
         return {}
-    before = coded[number - 1]["new"] if number else coded[0]["old"]
-    return {"label": coded[0]["label"], "old": before, "new": coded[number]["new"]}
+    before, after = (coded[place.pair][place.side] for place in step)
+    return {"label": coded[0]["label"], "old": before, "new": after}
 
 
-def _step_scores(pairs, rows, number):
+def _step_scores(pairs, rows, step):
     """Scores and sureness of a step, as fields of a Pair; scores are of both sides or of none."""
     fields = {
-        f"{side}_{name}": _side(pairs, rows, number + later, name)
-        for later, side in enumerate(("old", "new"))
+        f"{side}_{name}": _side(pairs, rows, place, name)
+        for place, side in zip(step, ("old", "new"))
         for name in ("score", "sureness")
     }
     if fields["old_score"] is None or fields["new_score"] is None:
@@ -490,23 +522,28 @@ def _step_scores(pairs, rows, number):
     return fields
 
 
-def _repeats(pairs: list[Pair], rows: list, number: int):
+def _repeats(pairs: list[Pair], rows: list, step: tuple[_Place, _Place]):
     """How often each example was right, of a version and the next one; None for single answers."""
     if any(pair.repeats is None for pair in pairs):
         return None
-    counts, first = pairs[number].repeats, pairs[0].repeats
-    before = first.old[rows[0]] if not number else pairs[number - 1].repeats.new[rows[number - 1]]
-    return counts.at(rows[number])._replace(old=before)
+    before, after = (
+        getattr(pairs[place.pair].repeats, place.side)[rows[place.pair]] for place in step
+    )
+    at = step[1].pair
+    return pairs[at].repeats.at(rows[at])._replace(old=before, new=after)
 
 
-def _details_of(pair: Pair, positions: np.ndarray, number: int):
-    """What can be shown of these examples; old texts are the first version's, so later updates
-    leave them out.
+def _details_of(pair: Pair, positions: np.ndarray, step: tuple[_Place, _Place]):
+    """What can be shown of these examples; old texts are those of the version in every pair, so
+    updates of others leave them out.
     """
+    before, after = step
 
     def details(wanted):
         rows = pair.details(positions[wanted]) if pair.details else [{} for _ in wanted]
-        for row in rows if number else ():
+        if after.side == "old":
+            return [{_turned_name(name): value for name, value in row.items()} for row in rows]
+        for row in rows if before.side == "new" else ():
             row.pop("old_text", None)
         return rows
 
@@ -541,8 +578,9 @@ def flip_columns(
 
 
 def versions_of(
-    pairs: list[Pair],  # of the first version with each other one
+    pairs: list[Pair],  # of one version with each other one
     names: list[str],  # a heading per version
+    common: int = 0,  # the number of the version that is in every pair
 ) -> tuple[Versions, list[Pair]]:
     """The matrix over all of them, and the pairs of the series.
 
@@ -553,7 +591,7 @@ def versions_of(
         raise ValueError(
             "some versions have answers and others only scores: compare those of one kind"
         )
-    rows, steps = _shared(pairs), step_pairs(pairs, names)
+    rows, steps = _shared(pairs), step_pairs(pairs, names, common)
     values = [_values_of(steps[0], "old"), *(_values_of(step, "new") for step in steps)]
     found = all_pairs(values)
     return Versions(

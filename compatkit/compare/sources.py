@@ -252,13 +252,17 @@ def _series(name, values, ids):
 def predictions_source(
     predictions: Predictions,  # Predictions
     name: str,  # for messages and headings
+    wide: Mapping[str, np.ndarray] | None = None,  # column such as prob_<class> -> (N,) numbers
 ) -> Source:
-    """The same as a source; the logits have done their work."""
+    """The same as a source; the logits have done their work. Columns beside answers that are given
+    stay columns, as in a file.
+    """
     fields = {
         name: getattr(predictions, name) for name in ("id", "label", "prediction", "score", "text")
     } | predictions.columns
     width = None if predictions.logits is None else predictions.logits.shape[1]
     lists = {key: values.tolist() for key, values in fields.items() if values is not None}
+    lists |= {key: values.tolist() for key, values in (wide or {}).items()}
     source = _of_lists(name, lists, predictions.classes, width)
     return replace(source, logits=predictions.logits)
 

@@ -298,13 +298,15 @@ def _numbers(tensor: Tensor, size: int) -> Iterator[torch.Tensor]:
 
 
 def _interpolated(
-    old: Tensor, new: Tensor, alpha: float, rule: Rule, scratch: Scratch
+    name: str, old: Tensor, new: Tensor, alpha: float, rule: Rule, scratch: Scratch
 ) -> Iterator[memoryview]:
     """The bytes of the point alpha in the new one's type, piece by piece."""
     size = CHUNK if rule.elementwise else max(1, math.prod(new.shape))
+    places = ((side, one.file) for side, one in (("old", old), ("new", new)))
+    sides = tuple(f"{side} checkpoint ({file.parent.name}/{file.name})" for side, file in places)
     for before, after in zip(_numbers(old, size), _numbers(new, size)):
         out = torch.empty_like(after)
-        write_piece(out, Piece("", before, after), alpha, rule, scratch)
+        write_piece(out, Piece(name, before, after, sides=sides), alpha, rule, scratch)
         yield memoryview(out.view(torch.uint8).numpy())
 
 # %% ../../nbs/weights/checkpoints.ipynb #ef3ec03d
@@ -321,7 +323,7 @@ def interpolate_checkpoints(
     Raises ValueError or FileNotFoundError for alpha outside 0 to 1, files that are missing, cut
     off or damaged, tensors that differ in name or
     shape, integer tensors that differ, other classes or tokenizers, adapters, quantised weights,
-    and an output folder that is in use.
+    weights that are NaN, and an output folder that is in use.
     """
     alpha, rule = checked_alpha(alpha), rule_of(rule)
     old, new, out = (Path(folder) for folder in (old_folder, new_folder, out_folder))
@@ -385,7 +387,9 @@ def _write_file(path: Path, source: Path, old: dict, alpha: float, rule: Rule) -
         for name, one in tensors.items():
             floating = one.type in TYPES
             blocks = (
-                _interpolated(old[name], one, alpha, rule, scratch) if floating else _bytes(one)
+                _interpolated(name, old[name], one, alpha, rule, scratch)
+                if floating
+                else _bytes(one)
             )
             file.writelines(blocks)
     if path.stat().st_size != 8 + len(text) + begin:

@@ -204,7 +204,7 @@ def interpolate(
     Raises ValueError for alpha outside 0 to 1, an unknown rule, tensors that differ in name or
     shape, integer tensors
     that differ, other classes or tokenizers, importances of another model, quantised weights,
-    and adapters that
+    weights that are NaN, and adapters that
     cannot be combined.
     """
     alpha = checked_alpha(alpha)

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['RULES', 'LINEAR', 'FISHER', 'CHUNK', 'Rule', 'add_rule', 'rule_of', 'linear', 'fisher', 'Piece', 'Scratch',
-           'write_piece']
+           'write_piece', 'refuse_nan']
 
 # %% ../../nbs/weights/rules.ipynb #5e997a36
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 # %% ../../nbs/weights/rules.ipynb #9f72e946
@@ -103,6 +103,7 @@ class Piece(NamedTuple):
     importance: torch.Tensor | None = None
     scale: float = 1.0  # of a single tensor
     part: object = ...  # which part of the written tensor
+    sides: tuple[str, str] = ("old model", "new model")  # in messages
 
 
 class Scratch:
@@ -149,15 +150,40 @@ def write_piece(
     rule: Rule = LINEAR,
     scratch: Scratch | None = None,  # None: working memory of its own
 ) -> None:
-    """out = the point alpha between the piece's two tensors; at 0 and 1 the bits of one of them."""
+    """out = the point alpha between the piece's two tensors; at 0 and 1 the bits of one of them.
+
+    Raises ValueError where a point between them is not a number.
+    """
     scratch = Scratch() if scratch is None else scratch
+    sides = dict(zip(piece.sides, (piece.old, piece.new)))
     if piece.old is None or piece.new is None:
         single, weight = (piece.new, 1 - alpha) if piece.old is None else (piece.old, alpha)
         out.copy_(scratch(0, out).copy_(single).mul_(weight * piece.scale))
+        refuse_nan(out, piece.name, sides)
     elif alpha in (0, 1):
         out.copy_(piece.old if alpha else piece.new)
     else:
         _write_between(out, piece, alpha, rule, scratch)
+        refuse_nan(out, piece.name, sides)
+
+
+def refuse_nan(
+    out: torch.Tensor,  # what was just made of the others
+    name: str,
+    sides: Mapping[str, torch.Tensor | None],  # where a tensor comes from -> the tensor
+) -> None:
+    """ValueError names a tensor with NaN in it, and where it comes from."""
+    # the largest of numbers among which one is NaN is NaN: the quickest pass over them
+    if out.is_meta or not out.numel() or not out.amax().isnan():
+        return
+    given = {side: one for side, one in sides.items() if one is not None}
+    nan = [side for side, one in given.items() if one.isnan().any()]
+    infinite = [side for side, one in given.items() if one.isinf().any()]
+    raise ValueError(
+        f"{name!r} holds {'NaN' if nan else 'infinite numbers'} in the "
+        f"{' and the '.join(nan or infinite)}, whose training diverged or whose file is damaged: "
+        "take an earlier checkpoint, or save or download it again"
+    )
 
 
 def _write_between(

@@ -296,6 +296,45 @@ def test_classes_called_by_numbers_are_matched_by_name(tmp_path):
     assert values(pair, "new") == [1, 0, 0]
 
 
+def of_two_classes(folder, ending, labels, turned=(), classes=("neg", "pos")):
+    """Two files of two answers beside their probabilities, .8 and .7 of the second and first."""
+    for name in ("old", "new"):
+        order = classes[::-1] if name in turned else classes
+        shares = (dict(zip(classes, (0.2, 0.8))), dict(zip(classes, (0.7, 0.3))))
+        rows = [
+            {"id": id, "label": label, "prediction": label}
+            | {f"prob_{column}": share[column] for column in order}
+            for id, label, share in zip("ab", labels, shares)
+        ]
+        yield saved(folder / f"{name}{ending}", rows)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    "classes, labels",
+    [(("neg", "pos"), (1, 0)), (("true", "false"), (0, 1)), (("01", "02"), (2, 1))],
+)
+def test_numbers_beside_named_probabilities_are_places_or_names(tmp_path, ending, classes, labels):
+    pair = read_pair(*of_two_classes(tmp_path, ending, labels, classes=classes))
+    assert pair.notes == ()
+    for sureness in (pair.old_sureness, pair.new_sureness):
+        assert np.allclose(np.exp(-sureness.log_loss), [0.8, 0.7])
+
+
+@pytest.mark.parametrize(
+    "labels, turned, told",
+    [
+        ((1, 2), (), "old.csv: the labels 2 are none of the classes ('neg', 'pos'). The answers"),
+        (("Pos", "Neg"), (), "the labels 'Neg', 'Pos' are none of the classes"),
+        ((1, 0), ("new",), "old.csv and new.csv have the classes 'neg', 'pos' in other places"),
+    ],
+)
+def test_labels_without_a_probability_are_noted(tmp_path, labels, turned, told):
+    pair = read_pair(*of_two_classes(tmp_path, ".csv", labels, turned))
+    assert len(pair.notes) == 1 and told in pair.notes[0]
+    assert pair.old_sureness is pair.new_sureness is None
+
+
 def test_scores_without_labels_and_beside_them():
     one, two = (
         Predictions(["a", "b"], score=[0.5, 1.0], text=["x", "y"]),

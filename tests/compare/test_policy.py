@@ -1,10 +1,12 @@
 """Limits are read exactly as they are meant, and what could be misunderstood is refused."""
 
 import numpy as np
+import polars as pl
 import pytest
 from made_pairs import pair_with, scored_pair
 
 from compatkit.compare.estimates import overall
+from compatkit.compare.pair import read_pair
 from compatkit.compare.policy import GATE_STATUSES, LIMITS, Policy, Rule, gate, share
 from compatkit.compare.verdict import Settings, summarize
 
@@ -289,3 +291,54 @@ def test_a_policy_can_name_a_value_of_a_column_that_was_cut_into_quarters():
     rule = {"where": {"customer": 17}, "max_nfr": "50%"}
     found = gate(Policy.of({"slice": [rule]}), pair, overall(pair))
     assert found["conditions"][0]["where"] == {"customer": "17"}
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "column, values, level",
+    [
+        ([0, 1], (1, 1.0, True, "1", "true"), "1"),
+        ([0.5, 1.0], (1, 1.0, "1.0"), "1"),
+        ([1 / 3, 0.5], (1 / 3, str(1 / 3)), "0.333"),
+        ([False, True], (True, "true", "True", 1, 1.0), "True"),
+        ([None, True, False], (True, "true", 1), "True"),
+    ],
+)
+def test_a_value_finds_its_slice_in_files_of_any_kind(tmp_path, ending, column, values, level):
+    path = tmp_path / f"a.{ending}"
+    rows = {"id": range(60), "label": [1] * 60, "prediction": [1] * 60}
+    table = pl.DataFrame(rows | {"is": column * (60 // len(column))})
+    {"csv": table.write_csv, "jsonl": table.write_ndjson, "parquet": table.write_parquet}[ending](
+        path
+    )
+    pair = read_pair(path, path)
+    rules = [{"where": {"is": value}, "max_nfr": "50%"} for value in values]
+    found = gate(Policy.of({"slice": rules}), pair, overall(pair))["conditions"]
+    assert [one["where"] for one in found] == [{"is": level}] * len(values)
+
+
+@pytest.mark.parametrize(
+    "column, value",
+    [
+        ([0, 1, 2], True),  # a count is no truth value
+        (["yes", "True"], 1),
+        (["1.0", "01"], 1.5),
+        (["1.0", "1.00"], 1),  # either could be meant
+        (["007", "x"], 7),
+    ],
+)
+def test_a_value_that_could_mean_something_else_is_refused(column, value):
+    pair = pair_with(30, 30, kind=column * (60 // len(column)))
+    rule = {"where": {"kind": value}, "max_nfr": "50%"}
+    with pytest.raises(ValueError, match="has no examples: in 'kind'"):
+        gate(Policy.of({"slice": [rule]}), pair, overall(pair))
+
+
+def test_truth_values_of_a_csv_are_those_of_a_parquet(tmp_path):
+    rows = {"id": range(60), "label": [1] * 60, "prediction": [1] * 60, "is": [True, False] * 30}
+    old, new = tmp_path / "old.csv", tmp_path / "new.parquet"
+    pl.DataFrame(rows).write_csv(old)
+    pl.DataFrame(rows).write_parquet(new)
+    old.write_text(old.read_text().replace("true", "TRUE"))
+    pair = read_pair(old, new)
+    assert list(pair.columns) == ["is"] and pair.shown([0])[0]["is"] is True

@@ -270,6 +270,7 @@ def test_no_input_reaches_a_script_but_through_the_environment():
         ({}, 1),
         ({"ADVISORY": "true"}, 0),
         ({"OPTIONS": "--tolerance=20%\n"}, 1),
+        ({"OPTIONS": "--json\n"}, 1),
         ({"OLD": "nothing.csv"}, 2),
         ({"OLD": "nothing.csv", "ADVISORY": "true"}, 2),
     ],
@@ -311,6 +312,19 @@ def test_an_id_is_no_command_of_github(tmp_path):
     assert any(line.startswith("::error title=1") for line in lines[start:])
     token = lines[start].removeprefix("::stop-commands::")
     assert [n for n, line in enumerate(lines) if line == f"::{token}::"] == [len(lines) - 1]
+
+
+def test_json_beside_annotations_is_json_and_no_command(pair, suites, tmp_path):
+    ids = [f"##[error]{n}" for n in range(400)]
+    old, new = (answers(tmp_path / f"j{wrong}.parquet", wrong, id=ids) for wrong in (10, 50))
+    for files in ((old, new), suites):
+        arguments = ["compare", *map(str, files), "--github", "--json"]
+        done = CliRunner().invoke(app, arguments)
+        assert "::error " not in done.stdout and "##[" not in done.stdout
+        plain = CliRunner().invoke(app, [one for one in arguments if one != "--github"])
+        assert json.loads(done.stdout) == json.loads(plain.stdout)
+        lines = done.stderr.splitlines()
+        assert lines[-1].startswith("::error ") and all(line.startswith("::") for line in lines)
 
 
 def test_a_comment_leads_to_the_run_that_keeps_the_page(pair, tmp_path, monkeypatch):

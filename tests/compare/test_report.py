@@ -145,6 +145,45 @@ def test_a_frame_of_probabilities_is_what_a_file_of_them_is(library, tmp_path):
         compare(old, uneven)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize(
+    "labels, classes",
+    [(["no", "yes"], ["no", "yes"]), ([0, 1], ["no", "yes"]), ([0, 1], "01"), ([2, 1], "12")],
+)
+def test_a_frame_with_a_column_a_class_is_what_a_file_of_it_is(
+    library, answered, labels, classes, tmp_path
+):
+    frames = pytest.importorskip(library)
+    tables = []
+    for shares in ((0.3, 0.8, 0.6, 0.9), (0.9, 0.2, 0.4, 0.7)):
+        table = {"id": [f"e{i}" for i in range(40)], "label": labels * 20}
+        if answered:
+            table["prediction"] = [labels[share > 0.5] for share in shares] * 10
+        first, second = [share for share in shares] * 10, [1 - share for share in shares] * 10
+        tables.append(table | {f"prob_{classes[0]}": first, f"prob_{classes[1]}": second})
+    given = [frames.DataFrame(table) for table in tables]
+    found = compare(*given, names=("a", "b")).to_json()
+    assert json.loads(found)["models"]["log_loss"]["old"] > 0
+    for ending in ("csv", "parquet"):
+        paths = [tmp_path / f"{name}.{ending}" for name in "ab"]
+        for path, table in zip(paths, tables):
+            frame = frames.DataFrame(table)
+            if library == "polars":
+                getattr(frame, f"write_{ending}")(path)
+            else:
+                getattr(frame, f"to_{ending}")(path, index=False)
+        assert compare(*paths).to_json() == found
+
+
+def test_a_frame_whose_probabilities_are_none():
+    pd = pytest.importorskip("pandas")
+    table = {"id": ["a", "b"], "label": ["x", "y"], "prob_x": [0.5, "half"], "prob_y": [0.5, 0.5]}
+    told = "the data frame new: the column `prob_x` needs numbers, and holds 'half'"
+    with pytest.raises(ValueError, match=told):
+        compare(pd.DataFrame(table | {"prob_x": [0.5, 0.5]}), pd.DataFrame(table))
+
+
 @pytest.mark.parametrize("option", ["slices", "categorical", "numeric"])
 def test_one_column_may_be_named_alone(option, tmp_path):
     old, new = (side.save(tmp_path / f"{i}.csv") for i, side in enumerate(sides()))
@@ -540,6 +579,65 @@ def test_versions_in_other_orders_and_with_missing_examples():
     whole = few.to_dict()
     assert "293 examples that all 3 versions have" in whole.pop("notes")[-1] and few.examples == 293
     assert whole == {name: part for name, part in expected.to_dict().items() if name != "notes"}
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", None])
+@pytest.mark.parametrize("judge", [0, 1, 2])
+def test_labels_of_any_version_judge_them_all(tmp_path, ending, judge):
+    old, new = sides(n=60)
+    texts = [[f"{name} {i}" for i in range(60)] for name in ("first", "second", "third")]
+    whole = [
+        side.replace(label=old.label, text=text, columns={"length": np.full(60, number)})
+        for number, (side, text) in enumerate(
+            zip((old, new, new.replace(prediction=old.prediction[::-1])), texts)
+        )
+    ]
+    given = [one if n == judge else one.replace(label=None) for n, one in enumerate(whole)]
+    if ending:
+        given = [one.save(tmp_path / f"{n}.{ending}") for n, one in enumerate(given)]
+    found = compare_versions(given, names="abc", slices=["label"])
+    expected = compare_versions(whole, names="abc", slices=["label"]).to_dict()
+    assert any("has labels" in note for note in found.notes)
+    assert found.to_dict() | {"notes": []} == expected
+    row = found.flip_rows()[0][-1]  # of the last update, b → c
+    place = row["id"].removeprefix("e")
+    assert row["new_text"] == f"third {place}" and row.get("old_text", f"second {place}") == (
+        f"second {place}"
+    )
+    if judge == 2:
+        assert (row["length (old)"], row["length (new)"]) == (1, 2)
+
+
+@pytest.mark.parametrize("order", ["WIV", "IWV", "WVI"])
+def test_versions_that_know_the_classes_beside_one_that_does_not(tmp_path, order):
+    contents = {
+        "W": "id,label,prob_neg,prob_pos\na,0,.8,.2\nb,1,.3,.7\n",
+        "I": "id,label,prediction\na,0,0\nb,1,1\n",
+        "V": "id,label,prob_neg,prob_pos\na,0,.6,.4\nb,1,.6,.4\n",
+    }
+    paths = [tmp_path / f"{name}.csv" for name in order]
+    for path in paths:
+        path.write_text(contents[path.stem])
+    found = compare_versions(paths)
+    assert dict(zip(order, found.level)) == {"W": 1, "I": 1, "V": 0.5}
+    paths[-1].write_text(paths[-1].read_text().replace("b,1", "b,0"))
+    with pytest.raises(ValueError, match="labels differ .*for ids 'b'"):
+        compare_versions(paths)
+
+
+def test_a_column_is_renamed_in_whichever_version_has_it(tmp_path):
+    plain, truth = "id,label,prediction\na,x,x\nb,y,x\n", "id,truth,prediction\na,x,x\nb,y,y\n"
+    paths = [tmp_path / f"{name}.csv" for name in "abc"]
+    for at in range(3):
+        for number, path in enumerate(paths):
+            path.write_text(truth if number == at else plain)
+        found = compare_versions(paths, rename={"truth": "label"})
+        assert found.level == [1 if number == at else 0.5 for number in range(3)]
+        with pytest.raises(ValueError, match="there is no column 'truht'"):
+            compare_versions(paths, rename={"truht": "label"})
+        paths[at].write_text(truth.replace("b,y", "b,z"))
+        with pytest.raises(ValueError, match="labels differ for ids 'b'"):
+            compare_versions(paths, rename={"truth": "label"})
 
 
 def test_folders_of_samples(tmp_path):

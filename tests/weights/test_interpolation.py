@@ -137,6 +137,8 @@ def test_not_a_number_in_one_model_does_not_reach_the_end_of_the_other():
         old.classifier.bias[0], new.classifier.bias[1] = float("inf"), float("nan")
     assert interpolate(old, new, 0).classifier.bias[0] == new.classifier.bias[0]
     assert interpolate(old, new, 1).classifier.bias[1] == old.classifier.bias[1]
+    with pytest.raises(ValueError, match="'classifier.bias' holds NaN in the new model"):
+        interpolate(old, new, 0.5)
 
 
 def test_fisher_interpolation_by_the_formula():

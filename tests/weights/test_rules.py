@@ -50,6 +50,26 @@ def test_the_ends_are_copied_whatever_the_rule(rule):
     assert torch.equal(written(old, new, 0, given, rule)[1:], new[1:])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_not_a_number_is_never_written_in_silence(dtype):
+    old, new, _ = drawn(dtype=dtype)
+    for sides, told in ((["old"], "old model,"), (["old", "new"], "old model and the new model,")):
+        values = {"old": old.clone(), "new": new.clone()}
+        for side in sides:
+            values[side][7] = float("nan")
+        with pytest.raises(ValueError, match=f"'tensor' holds NaN in the {told}"):
+            written(values["old"], values["new"], 0.5)
+    for factor in (Piece("a", old, None), Piece("a", None, new)):
+        (factor.new if factor.old is None else factor.old)[7] = float("nan")
+        with pytest.raises(ValueError, match="'a' holds NaN"):
+            write_piece(torch.empty_like(new), factor, 0.5)
+    endless = torch.full((3,), -float("inf"), dtype=dtype)
+    with pytest.raises(ValueError, match="infinite numbers in the old model and the new model"):
+        written(endless, endless, 0.5)
+    one_sided = torch.tensor([-float("inf"), 1.0], dtype=dtype)  # such as a kept mask
+    assert torch.equal(written(one_sided, one_sided[1:].repeat(2), 0.3), one_sided)
+
+
 def test_a_weight_without_importance_stays_new_and_a_buffer_goes_linearly():
     old, new, importance = drawn()
     assert torch.equal(written(old, new, 0.7, 0 * importance, FISHER), new)
