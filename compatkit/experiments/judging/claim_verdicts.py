@@ -451,8 +451,8 @@ def claims_words(
     return (
         f"Of {len(tried)} claims {len(tried) - len(nowhere)} are decided in at least one upgrade, "
         f"and {len(nowhere)} in none, {open_everywhere} of them because every trial is undecided. "
-        f"Each claim is tried in every upgrade that bears on it. These {trials.total()} trials ended "
-        f"so: {ends}."
+        "Each claim is tried in every upgrade that bears on it. These "
+        f"{trials.total()} trials ended so: {ends}."
     )
 
 
