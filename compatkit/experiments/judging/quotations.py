@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from math import isnan
 from pathlib import Path
+from statistics import fmean
 
 # %% ../../../nbs/experiments/judging/quotations.ipynb #quo00005
 from ..reporting.result_tables import ResultTable, Row
@@ -33,8 +34,11 @@ def _kept_number(
 
 
 def _percent(row: Row | None, what: str) -> float | None:
-    """A measure of a row in percent, the mean over seeds; None where it has none."""
-    value = (getattr(row, what, None) or (None,))[0]
+    """A measure of a row in percent, the mean over seeds; None where it has none. What the row has
+    no column for, such as NFR_mc, is in its seeds.
+    """
+    of_seeds = [one[what] for one in (row.by_seed if row else ()) if what in one]
+    value = (getattr(row, what, None) or ([fmean(of_seeds)] if of_seeds else [None]))[0]
     return None if value is None or isnan(value) else 100 * value
 
 

@@ -96,3 +96,11 @@ def test_what_was_not_measured_is_a_dash():
 def test_an_example_in_a_sentence_is_no_table():
     text = "Write `<!-- kept rows:` and what follows.\n<!-- end -->\n"
     assert quotations(text, TABLES) == [] and quoted_anew(text, TABLES) == text
+
+
+def test_a_measure_without_a_column_is_the_mean_of_its_seeds():
+    row = Row("new", seeds=2, by_seed=({"nfr_mc": 0.1}, {"nfr_mc": 0.2}))
+    asked = "<!-- kept: t | new | {} | .1 -->0<!-- end -->"
+    for what, shown in (("nfr_mc", "15.0"), ("no_such_measure", "0")):
+        text = quoted_anew(asked.format(what), {"t": ResultTable("t", (row,))})
+        assert text == asked.format(what).replace(">0<", f">{shown}<")
