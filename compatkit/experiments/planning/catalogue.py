@@ -371,6 +371,7 @@ CATALOGUE = (
             ("muscle-{task}-{scale}-a-main", ("arithmetic", "piqa")),
             ("muscle-{task}-{scale}-b-main", ("arithmetic", "piqa")),
             ("muscle-{task}-{scale}-c-main", ("arithmetic", "piqa")),
+            ("muscle-{task}-{scale}-d-main", ("arithmetic",)),
         )
         for entry in _of(
             "compatkit",
