@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv=${VENV:-.venv}
 [ -x "$venv/bin/python" ] || python3.11 -m venv "$venv"
 export PATH="$(cd "$venv/bin" && pwd):$PATH"
-pip install --quiet --no-compile --upgrade pip  # with Python 3.11's own the next line takes 20 s longer
+pip install --quiet --no-compile --upgrade pip || true  # Python 3.11's own takes 20 s longer
 pip install --quiet --no-compile -e '.[dev]'  # 24,000 files, of which few are imported
 # Those are compiled by the first process that imports them. Container images often forbid that, and
 # then each of some hundred processes compiles torch and transformers anew: 15 s instead of 7.

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -29,7 +30,14 @@ ROOT = Path(__file__).resolve().parent.parent
 NBS, PACKAGE, TESTS = ROOT / "nbs", ROOT / "compatkit", ROOT / "tests"
 ROOMS = house.rooms(ROOT)
 MODULES = house.modules(ROOT)
-IMPORTS = house.imports(ROOT)
+
+
+@cache
+def imports():
+    """Room → the rooms that it imports; not read where tests are collected, in every process."""
+    return house.imports(ROOT)
+
+
 METHODS = house.method_notebooks(ROOT)
 LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
 LONGEST_EXPERIMENT = 110  # lines of code after the parameters; the rest belongs into a room
@@ -330,13 +338,13 @@ def test_no_test_file_is_left_of_a_room_that_is_gone():
 
 @pytest.mark.parametrize("name", params(MODULES, STILL_IMPORT_TO_THE_RIGHT))
 def test_a_room_imports_only_to_the_left(name):
-    assert not house.wrong_imports(name, IMPORTS[name])
+    assert not house.wrong_imports(name, imports()[name])
 
 
 def test_no_room_imports_in_a_circle():
     within_wings = {
         name: {other for other in used if house.place_of(other) == house.place_of(name)}
-        for name, used in IMPORTS.items()
+        for name, used in imports().items()
     }
     assert house.circle(within_wings) == []
 

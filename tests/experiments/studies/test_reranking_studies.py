@@ -1,5 +1,6 @@
 """Re-ranking's runs, dial and rows, with models that answer from a table."""
 
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,7 +23,11 @@ from compatkit.language.models import judge
 from compatkit.language.tasks import load_questions
 from compatkit.reranking import Candidates, rerank
 
-TASK = load_questions("arithmetic").limited(train=20, selection=12, test=15)
+
+@cache
+def sums():
+    """A few sums; not made where tests are collected, in every process."""
+    return load_questions("arithmetic").limited(train=20, selection=12, test=15)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +45,7 @@ def made_up(seed=0):
     def candidates(folder):
         for split in ("selection", "test"):
             texts, new, old = {}, {}, {}
-            for one in getattr(TASK, split):
+            for one in getattr(sums(), split):
                 texts[one.id] = [one.answer, str(int(one.answer) + 1), "0"]
                 new[one.id] = (-draw.random(3)).tolist()
                 old[one.id] = [-0.1 if draw.random() < 2 / 3 else -3.0, -1.0, -2.0]
@@ -49,7 +54,7 @@ def made_up(seed=0):
 
     def answers(folder):
         for split in ("selection", "test"):
-            questions = getattr(TASK, split)
+            questions = getattr(sums(), split)
             texts = [one.answer if draw.random() < 0.5 else "0" for one in questions]
             judge(questions, texts, "number").save(folder / f"predictions-{split}-number.parquet")
         return {}
@@ -63,7 +68,7 @@ def made_up(seed=0):
 def test_a_choice_is_rerank_on_the_first_candidates():
     candidates, _ = made_up()
     for number, weight in ((3, 0.0), (2, 0.4), (1, 1.0)):
-        run = chosen_once(candidates, TASK, "number", number, weight)
+        run = chosen_once(candidates, sums(), "number", number, weight)
         given = candidates_of(candidates, "test", number)
         wanted = rerank(given, weight=weight).by_id
         found = run.predictions("test-number")
@@ -74,7 +79,7 @@ def test_a_choice_is_rerank_on_the_first_candidates():
 
 def test_the_oracle_finds_every_right_candidate():
     candidates, _ = made_up()
-    assert chosen_once(candidates, TASK, "number", 3, "oracle").results["score"] == {
+    assert chosen_once(candidates, sums(), "number", 3, "oracle").results["score"] == {
         "selection": 1.0,
         "test": 1.0,
     }
@@ -82,10 +87,10 @@ def test_the_oracle_finds_every_right_candidate():
 
 def test_the_dial_s_record_holds_what_its_choices_give():
     candidates, old = made_up()
-    record = dial_once(candidates, old, TASK, "number", 3)
+    record = dial_once(candidates, old, sums(), "number", 3)
     assert record.splits == [] and len(record.results["test"]) == len(WEIGHTS)
     for place in (0, 4, 10):
-        run = chosen_once(candidates, TASK, "number", 3, WEIGHTS[place])
+        run = chosen_once(candidates, sums(), "number", 3, WEIGHTS[place])
         for split in ("selection", "test"):
             wanted = score_and_nfr(
                 old.predictions(f"{split}-number"), run.predictions(f"{split}-number")
@@ -94,7 +99,7 @@ def test_the_dial_s_record_holds_what_its_choices_give():
 
 
 def test_the_dial_of_several_seeds_is_their_mean():
-    records = [dial_once(*made_up(seed), TASK, "number", 3) for seed in (0, 1)]
+    records = [dial_once(*made_up(seed), sums(), "number", 3) for seed in (0, 1)]
     dial = dial_of(records)
     assert dial.weights == WEIGHTS and dial.test.shape == (11, 2)
     first, second = (np.array(one.results["test"]) for one in records)
