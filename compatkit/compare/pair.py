@@ -362,7 +362,9 @@ def _answers(old, new, rows):
     if len(labelled) == 2:
         _refuse_other_labels(answers, label, codes["new", "label"], (old, new), rows.old)
     else:
-        notes.append(f"Only {sides[labelled[0]][0].name} has labels; both are judged by them.")
+        notes.append(
+            f"Only {sides[labelled[0]][0].name} has labels; every version is judged by them."
+        )
     if label.min() == label.max():
         notes.append(f"Every label is {answers[label[0]]!r}: there is one class only.")
     before, after = (codes[side, "prediction"] for side in sides)

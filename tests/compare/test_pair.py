@@ -192,7 +192,9 @@ def test_labels_of_one_side_serve_both(tmp_path, side):
     pair = read_pair(old, new)
     truth = dict(zip("abc", [1, 0, 1]))
     assert [truth[row["id"]] for row in pair.shown(range(3))] == values(pair, "label")
-    assert pair.notes == (f"Only {['old', 'new'][side]}.csv has labels; both are judged by them.",)
+    assert pair.notes == (
+        f"Only {['old', 'new'][side]}.csv has labels; every version is judged by them.",
+    )
 
 
 def test_csv_files_are_decided_together_and_typed_files_never_mixed(tmp_path):
