@@ -6,7 +6,7 @@
 __all__ = ['LOG_ZERO', 'NUMBER', 'log_softmax', 'softmax', 'log_probability', 'refuse_repeated', 'called_by_numbers',
            'name_of_number', 'Predictions', 'refuse_missing', 'over_classes', 'align', 'answering_alike',
            'in_the_others_names', 'numbers_as_names', 'with_labels', 'text_digests', 'mean_logits', 'check_columns',
-           'in_order', 'read_parquet', 'read_csv', 'read_jsonl', 'right_choice']
+           'from_fields', 'from_wide', 'in_order', 'read_parquet', 'read_csv', 'read_jsonl', 'right_choice']
 
 # %% ../nbs/predictions.ipynb #d72bbfd9
 import hashlib
@@ -14,7 +14,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -1009,7 +1009,11 @@ def check_columns(
         )
 
 
-def _from_fields(fields, classes=None, called=None):
+def from_fields(
+    fields: dict[str, ArrayLike],  # name of a column -> N values, or a matrix; some are taken out
+    classes: Iterable[str] | None = None,  # of which numbers among the answers are indices
+    called: Iterable[str] | None = None,  # or by which they are matched
+) -> Predictions:
     """Predictions from columns by name: numbers among the answers are indices of `classes`, or
     of the columns that the file itself has `called` something.
     """
@@ -1054,7 +1058,10 @@ def _named(predictions, field, names):
     return [told[value] for value in values.tolist()]
 
 # %% ../nbs/predictions.ipynb #46c57574
-def _from_wide(fields, number):
+def from_wide(
+    fields: dict[str, ArrayLike],  # name of a column -> N values; changed
+    number: Callable,  # (values, name, ids) -> the values as numbers, errors by name and id
+) -> list[str] | None:
     """Gathers logit_<class> or prob_<class> columns into one matrix; returns the class names
     (None for 0, 1, 2, ..., in whatever order they stand).
     """
@@ -1099,10 +1106,10 @@ def read_parquet(
         else _array_of(series)
         for name, series in columns.items()
     }
-    called = _from_wide(
+    called = from_wide(
         fields, lambda values, name, ids: np.asarray(values, dtype=np.result_type(values))
     )
-    return _from_fields(fields, note.get("classes"), called)
+    return from_fields(fields, note.get("classes"), called)
 
 
 def _array_of(series):
@@ -1168,7 +1175,7 @@ def read_csv(
                 "a csv needs one column per class, "
                 f"{'logit' if name == 'logits' else 'prob'}_<class>, instead of `{name}`"
             )
-    return _from_fields(fields, called=_from_wide(fields, _csv_floats))
+    return from_fields(fields, called=from_wide(fields, _csv_floats))
 
 
 def _csv_floats(cells, name, ids=None, empty=False):
@@ -1205,8 +1212,8 @@ def read_jsonl(
             classes, called = None, called or classes or own
     if "score" in fields:
         fields["score"] = [np.nan if v is None else v for v in fields["score"]]
-    called = called or _from_wide(fields, _json_floats)
-    return _from_fields(fields, classes, called)
+    called = called or from_wide(fields, _json_floats)
+    return from_fields(fields, classes, called)
 
 
 def _json_floats(values, name, ids):

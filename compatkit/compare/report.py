@@ -22,7 +22,7 @@ import numpy as np
 # %% ../../nbs/compare/report.ipynb #cf3764ee
 from .flips import flip_rows, write_rows
 from .logs import Wanted
-from .pair import Pair, _joined, read_pair
+from .pair import Pair, pair_of_sources, read_pair
 from .policy import EXIT_STATUS, Policy, share
 from .readers import reader_of
 from compatkit.compare.sections import (
@@ -44,7 +44,7 @@ from .series import Versions, as_json, flip_columns, prose, versions_of
 from .slices import as_categories
 from .sources import Source, has_column, predictions_source
 from .verdict import Settings, normalized, summarize
-from ..predictions import Predictions, _from_fields, _from_wide
+from ..predictions import Predictions, from_fields, from_wide
 from ..support.messages import few
 from ..support.missing import brought
 from ..support.outputs import Outputs
@@ -329,8 +329,8 @@ def _of_columns(fields: dict, heading: str) -> Source:
     if "prediction" in fields:
         columns = [name for name in fields if name.startswith(("logit_", "prob_"))]
         wide = {name: _floats(fields.pop(name), name, None) for name in columns}
-    called = _from_wide(fields, _floats)
-    return predictions_source(_from_fields(fields, called=called), heading, wide)
+    called = from_wide(fields, _floats)
+    return predictions_source(from_fields(fields, called=called), heading, wide)
 
 
 def columns_for(
@@ -374,7 +374,9 @@ def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None):
         return Path(given).stem if isinstance(given, (str, PathLike)) else name
 
     names = names or (heading(old, "old"), heading(new, "new"))
-    return _joined(_as_source(old, "old", names[0]), _as_source(new, "new", names[1]), on_missing)
+    return pair_of_sources(
+        _as_source(old, "old", names[0]), _as_source(new, "new", names[1]), on_missing
+    )
 
 
 def _columns(given: str | Iterable[str]) -> tuple[str, ...]:
