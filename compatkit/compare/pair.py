@@ -710,9 +710,9 @@ def pair_of_sources(
     new: Source,
     on_missing: str,  # error or intersection
     columns: Sequence[str] | None = None,  # to slice by
-    names: Names | None = None,
+    names: tuple[str, str] | None = None,  # of the versions; those of the sources by default
 ) -> Pair:
-    """The Pair of two sources."""
+    """The Pair of two sources. Raises ValueError naming what does not fit."""
     import polars as pl
 
     _check_on_missing(on_missing)
