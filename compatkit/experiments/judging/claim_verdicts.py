@@ -43,6 +43,7 @@ from compatkit.experiments.judging.claims import (
     bears_on,
     place_of,
 )
+from ..running.store import KeptName
 
 # %% ../../../nbs/experiments/judging/claim_verdicts.ipynb #6cfe5cb3
 from compatkit.experiments.reporting.result_tables import (
@@ -381,9 +382,9 @@ def judged(
 
 def _unfit(claim: Claim, name: str, kept: Mapping, differences: Mapping) -> str:
     """Why a table's trial is not fair, by its control; "" where the control works."""
-    notebook, task, scale, *rest = name.split("-")
-    upgrade = rest[0] if claim.control == "own" else claim.control
-    trial = "-".join((notebook, task, scale, upgrade, "6"))
+    parts = KeptName.of(name)
+    upgrade = parts.upgrade if claim.control == "own" else claim.control
+    trial = "-".join((*parts[:3], upgrade, "6"))
     control = trial in kept and judge(CONTROL, kept[trial], differences[trial], trial)
     if not control:
         return "its control (table 6) has not run"

@@ -10,6 +10,9 @@ __all__ = ['NFR', 'PFR', 'NFR_MC', 'ACCURACY', 'ALL_CLASSES', 'NEW_ERRORS', 'KEP
 # %% ../../../nbs/experiments/judging/claims.ipynb #1729995e
 from dataclasses import dataclass, replace
 
+# %% ../../../nbs/experiments/judging/claims.ipynb #kn000001
+from ..running.store import KeptName
+
 # %% ../../../nbs/experiments/judging/claims.ipynb #63dfeecf
 NFR, PFR, NFR_MC, ACCURACY = "NFR", "PFR", "NFR_mc", "accuracy"
 ALL_CLASSES, NEW_ERRORS = "accuracy, all", "new errors"
@@ -805,8 +808,8 @@ def bears_on(claim: Claim, name: str) -> bool:
     """Whether a kept table is one of the claim's: notebook-task-scale-…-table; variants, such as
     out-of-fold old logits, are none.
     """
-    notebook, _, _, *rest = name.split("-")
-    return f"{notebook}:{rest[-1]}" in claim.tables
+    parts = KeptName.of(name)
+    return f"{parts.notebook}:{parts.last}" in claim.tables
 
 
 TASK_TITLES = {  # as their authors write them; others as they are called here
@@ -842,9 +845,10 @@ def place_of(
     """Task and upgrade of a kept table, in words: MUSCLE's tables by their measure too, an
     update's by what it changes beside the examples, PCT's second part of table 2 by its start.
     """
-    notebook, task, scale, *rest = name.split("-")
-    words = [TASK_TITLES.get(task, task), *(f"({one})" for one in rest[:-1] if len(one) == 1)]
-    words += [BY_EXACT_MATCH.strip()] if notebook == "muscle" and rest[-1] == "4" else []
-    told = notebook in ("bcwi", "embeddings", "distillation") and rest[-1] in _PLACES
-    words += [_PLACES[rest[-1]]] if told else []
-    return " ".join(words) + ("" if scale == "mini" else f", {scale}")
+    parts = KeptName.of(name)
+    words = [TASK_TITLES.get(parts.task, parts.task)]
+    words += [f"({parts.upgrade})"] if parts.upgrade else []
+    words += [BY_EXACT_MATCH.strip()] if (parts.notebook, parts.last) == ("muscle", "4") else []
+    told = parts.notebook in ("bcwi", "embeddings", "distillation") and parts.last in _PLACES
+    words += [_PLACES[parts.last]] if told else []
+    return " ".join(words) + ("" if parts.scale == "mini" else f", {parts.scale}")

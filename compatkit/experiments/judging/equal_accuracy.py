@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .claim_verdicts import kept_evidence, unfit_trials
 from .claims import BY_EXACT_MATCH
 from ..reporting.result_tables import markdown_table
+from ..running.store import KeptName
 from ...metrics import lowest_nfr
 from ...support.pictures import COLOURS, house_style
 
@@ -363,7 +364,7 @@ def places_of(
     shown = [
         one
         for one in fair_places(results)
-        if one["methods"] and any(name.split("-")[0] in notebooks for name in one["tables"])
+        if one["methods"] and any(KeptName.of(name).notebook in notebooks for name in one["tables"])
     ]
     names = [one["place"] for one in shown]
     return sorted(shown, key=lambda one: names.index(one["place"]))
@@ -439,7 +440,7 @@ def _column_names(places: Sequence[Mapping], notebooks: Sequence[str]) -> list[s
     """The upgrades' names; where one upgrade was made more than once, with its tables."""
     names = [place["place"] for place in places]
     tables = [
-        sorted({one.split("-")[-1] for one in place["tables"] if one.split("-")[0] in notebooks})
+        sorted({one.last for one in map(KeptName.of, place["tables"]) if one.notebook in notebooks})
         for place in places
     ]
     return [

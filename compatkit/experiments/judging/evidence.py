@@ -382,7 +382,7 @@ def places(shelf: Shelf) -> dict[tuple, list[KeptTable]]:
     found: dict[tuple, list] = {}
     for name, table in shelf.tables.items():
         kept = shelf.table(name)
-        rows, kind = kept.rows, name.split("-")[-1]
+        rows, kind = kept.rows, kept.variant
         able = {"old model", "new model"} <= set(rows) and kept.seeds >= DECIDING_SEEDS
         if not able or table.unjudged or kind not in _BEARING or kept.by == "rouge1":
             continue

@@ -32,6 +32,7 @@ from ..models.recipes import Recipe, at_scale, takes_all_images
 from ..models.upgrades import MIXING_WEIGHTS, Upgrade
 from ..reporting.result_tables import ResultTable, Row, kept_tables
 from ..running.published import PublishedRun, published_runs
+from ..running.store import KeptName
 from ..studies.rule_rows import chosen_price
 from ...predictions import Predictions, with_labels
 
@@ -254,10 +255,9 @@ class KeptTable:
 
     def __init__(self, shelf: Shelf, name: str, table: ResultTable):
         self.shelf, self.name, self.table = shelf, name, table
-        self.notebook, self.task, self.scale, *rest = name.split("-")
-        self.upgrade = rest[0] if len(rest) > 1 and len(rest[0]) == 1 else ""
-        self.kind = next(one for one in rest if one != self.upgrade or len(rest) == 1)
-        self.variant = rest[-1]
+        parts = KeptName.of(name)
+        self.notebook, self.task, self.scale, self.upgrade, self.kind, _ = parts
+        self.variant = parts.last
         self.seeds = max(row.seeds for row in table.rows)
         found = re.search(r"by (choice per character|choice|number|rouge1)", table.title)
         self.by = found[1] if found and _asks_questions(self.notebook, self.task) else ""

@@ -19,6 +19,7 @@ from .claim_verdicts import kept_evidence
 from .claims import TASK_TITLES
 from .equal_accuracy import in_percent, upgrades_once
 from ..reporting.result_tables import kept_tables, markdown_table
+from ..running.store import KeptName
 
 # %% ../../../nbs/experiments/judging/open_questions.ipynb #opq00002
 def relative_nfr(place: Mapping) -> float:
@@ -91,14 +92,14 @@ def data_markdown(
     header = ("task", "images, old → new", "accuracy % old → new", "NFR %", "relative NFR %")
     lines = [(*header, "seeds")]
     for name, table in sorted(kept_tables(results).items()):
-        notebook, task, _, *rest = name.split("-")
-        if notebook != "distillation" or rest[-1] not in _BY_DATA:
+        parts = KeptName.of(name)
+        if parts.notebook != "distillation" or parts.last not in _BY_DATA:
             continue
         old, new = (next(r for r in table.rows if r.method == f"{m} model") for m in ("old", "new"))
         place = {"nfr": new.nfr[0], "accuracy_old": old.accuracy[0], "accuracy": new.accuracy[0]}
         spread = f" ± {in_percent(new.nfr[1])}" if new.nfr[1] is not None else ""
         accuracies = f"{in_percent(old.accuracy[0], 1)} → {in_percent(new.accuracy[0], 1)}"
-        cells = (TASK_TITLES[task], _BY_DATA[rest[-1]], accuracies)
+        cells = (TASK_TITLES[parts.task], _BY_DATA[parts.last], accuracies)
         cells += (in_percent(new.nfr[0]) + spread, in_percent(relative_nfr(place), 0))
         lines.append((*cells, f"{new.seeds}"))
     return markdown_table(lines) + "\n"
@@ -139,7 +140,7 @@ def _rows_of_zoos(results: str | Path | None) -> list[tuple[str, str, dict]]:
     found = []
     for name, kept in kept_evidence(results)["tables"].items():
         for row, shares in kept.get("in_a_row", {}).items():
-            _, task, _, _, *whose = name.split("-")
-            zoo = TASK_TITLES[task] + (", public ResNets" if whose else "")
+            parts = KeptName.of(name)
+            zoo = TASK_TITLES[parts.task] + (", public ResNets" if parts.variants else "")
             found.append((zoo, row, shares))
     return found

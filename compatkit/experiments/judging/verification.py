@@ -70,7 +70,12 @@ from compatkit.experiments.reporting.result_tables import (
     measure,
 )
 from ..running.runs import project_root, results_folder
-from ..running.store import checked_predictions, kept_places, read_records
+from compatkit.experiments.running.store import (
+    KeptName,
+    checked_predictions,
+    kept_places,
+    read_records,
+)
 from ...metrics import fix_rate, new_fault_rate, over_seeds
 from ...predictions import Predictions
 
@@ -744,7 +749,7 @@ def _together(names: Sequence[str]) -> list[list[str]]:
     """The names of tables in groups that load the same data, the slowest first."""
     groups: dict[tuple, list] = {}
     for name in names:
-        notebook, task, *_ = name.split("-")
+        notebook, task, *_ = KeptName.of(name)
         kind = notebook if notebook in ("bcwi", "muscle") else "classifiers"
         groups.setdefault((kind, task), []).append(name)
     return sorted(groups.values(), key=len, reverse=True)

@@ -30,6 +30,7 @@ from compatkit.experiments.running.runs import (
     results_folder,
     run_id,
 )
+from ..running.store import KeptName
 
 # %% ../../../nbs/experiments/planning/catalogue.ipynb #01907ddd
 @dataclass(frozen=True)
@@ -59,9 +60,7 @@ class Entry:
     @property
     def letter(self) -> str:
         """The upgrade in the name of the kept table whose models are asked for, if it has one."""
-        return next(
-            (one for one in self.models_of.split("-") if len(one) == 1 and one.isalpha()), ""
-        )
+        return KeptName.of(self.models_of).upgrade if self.models_of else ""
 
     @property
     def whose(self) -> str:

@@ -31,6 +31,7 @@ from ..models.upgrades import MIXING_WEIGHTS, Upgrade, answers, at_accuracy
 from ..reporting.result_tables import Row, kept_tables
 from ..running.published import published_runs
 from ..running.runs import Run
+from ..running.store import KeptName
 from .sides import averages
 from .study import labels_of
 from .untreated_runs import Labelled
@@ -205,8 +206,8 @@ def published_method(upgrade: Upgrade, scale: str, method: str) -> tuple[str, li
     """
     runs, labels = published_runs(), labels_of(upgrade.task)
     for name, table in kept_tables().items():
-        notebook, *place = name.split("-")
-        if notebook == "decisions" or place[:3] != [upgrade.task.name, scale, upgrade.name]:
+        parts = KeptName.of(name)
+        if parts.notebook == "decisions" or parts[1:4] != (upgrade.task.name, scale, upgrade.name):
             continue
         for row in (row for row in table.rows if row.method == method):
             treated = [runs[one] for one in row.records[: len(upgrade.olds)] if one in runs]

@@ -27,7 +27,7 @@ from compatkit.support.pictures import text_problems
 def place(name, nfr=0.04, reseed=None, old=0.7, points=None, recurring=None, within=(), **methods):
     about = {
         "place": name,
-        "tables": [f"of-{name}"],
+        "tables": [f"of-{name}-mini-main"],
         "within": [*within],
         "seeds": 3,
         "accuracy": 0.8,
@@ -72,7 +72,7 @@ def test_an_upgrade_counts_once_where_a_method_has_the_most_seeds(tmp_path):
     other = "vote of five new models"
     larger = place("more seeds", 0.04, **{DIAL: [0.01, 0.01, 0.01]})
     smaller = {DIAL: [0.02, 0.02, 0.02], other: [0.03, 0.03, 0.03]}
-    write(tmp_path, place("few seeds", 0.04, within=["of-more seeds"], **smaller), larger)
+    write(tmp_path, place("few seeds", 0.04, within=["of-more seeds-mini-main"], **smaller), larger)
     made = {one.family.method: one.levels[0] for one in method_summaries(tmp_path)}
     assert made[DIAL] == Level(0.25, 0.25, 0.25, 1, 1) and made[other].median == 0.75
     assert "few seeds" not in noise_markdown(tmp_path)
@@ -100,7 +100,7 @@ def test_a_method_stands_beside_the_mixture_on_the_upgrades_that_both_have(tmp_p
     write(
         tmp_path,
         place("x", **{"gated fusion": [0.02] * 3, mixture: [0.01] * 3}),
-        place("y", **{"gated fusion": [0.02] * 3}, within=["of-z"]) | {"methods": {}},
+        place("y", **{"gated fusion": [0.02] * 3}, within=["of-z-mini-main"]) | {"methods": {}},
         place("z", **{mixture: [0.03] * 3}),
     )
     found = {one.family.method: one for one in method_summaries(tmp_path)}
@@ -185,8 +185,8 @@ def test_a_picture_shows_what_is_left_and_who_is_not_as_accurate(tmp_path):
 
 def test_what_counts_in_another_column_is_shown_pale_beside_the_rest(tmp_path):
     whole = place("x", BCWI=[0.02, 0.01, 0.01])
-    part = place("x", within=["of-x"], BCWI=[0.03, 0.02, 0.02], EWC=[None, 0.01, 0.01])
-    whole["tables"], part["tables"] = ["of-x", "bcwi-1"], ["bcwi-2"]
+    part = place("x", within=["of-x-mini-main"], BCWI=[0.03, 0.02, 0.02], EWC=[None, 0.01, 0.01])
+    whole["tables"], part["tables"] = ["of-x-mini-main", "bcwi-1-mini-main"], ["bcwi-2-mini-main"]
     write(tmp_path, whole, part)
     _, beside = equal_accuracy_picture(("bcwi",), "Interpolation", tmp_path).axes
     drawn = {line.get_xydata().tolist()[0][0]: line.get_alpha() for line in beside.lines[1:]}
@@ -200,7 +200,11 @@ def test_an_upgrade_with_fewer_seeds_lies_beside_itself(tmp_path):
     for number, one in enumerate(given):
         one["tables"] = [f"bcwi-{number}"]
     shown = places_of(("bcwi",), write(tmp_path, *given))
-    assert [one["tables"] for one in shown] == [["bcwi-0"], ["bcwi-2"], ["bcwi-1"]]
+    assert [one["tables"] for one in shown] == [
+        ["bcwi-0-mini-main"],
+        ["bcwi-2-mini-main"],
+        ["bcwi-1-mini-main"],
+    ]
     panels = equal_accuracy_picture(("bcwi",), "Interpolation", tmp_path).axes
     titles = [panel.get_title(loc="left").splitlines()[0] for panel in panels]
     assert titles == ["x: 0", "x: 2", "y"], "the tables of an upgrade that was made twice"

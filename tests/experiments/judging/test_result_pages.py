@@ -12,7 +12,7 @@ from compatkit.experiments.judging.result_pages import (
     CSV_COLUMNS,
     origins,
     out_of_step,
-    parts_of,
+    paper_of,
     result_pages,
     stale_pictures,
     title_of,
@@ -71,9 +71,9 @@ def test_titles_are_words(name, title):
 
 def test_a_name_that_is_none_and_a_notebook_without_a_paper_are_refused():
     with pytest.raises(ValueError, match="'table' is no table's name"):
-        parts_of("table")
+        paper_of("table")
     with pytest.raises(ValueError, match="strange is of no paper"):
-        parts_of("strange-mrpc-mini-main").paper  # noqa: B018
+        paper_of("strange-mrpc-mini-main")
 
 
 def test_every_kept_table_stands_in_the_index_and_on_its_papers_page(results):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from compatkit.experiments.running import store
+from compatkit.experiments.running.store import KeptName
 from compatkit.experiments.running.runs import run_id
 from compatkit.predictions import Predictions
 
@@ -222,3 +223,25 @@ def test_runs_that_no_table_names_can_be_taken_out(tmp_path):
         with pytest.raises(ValueError, match=why):
             store.drop_runs(folder, [name])
     assert sorted(store.read_records(folder)) == sorted(names[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "last"),
+    [
+        ("bcwi-mrpc-mini-main", ("bcwi", "mrpc", "mini", "", "main", ()), "main"),
+        ("gated_fusion-sst2-mini-b-2", ("gated_fusion", "sst2", "mini", "b", "2", ()), "2"),
+        (
+            "gated_fusion-x-mini-a-main-out_of_fold",
+            ("gated_fusion", "x", "mini", "a", "main", ("out_of_fold",)),
+            "out_of_fold",
+        ),
+        ("gated_fusion-x-mini-1", ("gated_fusion", "x", "mini", "", "1", ()), "1"),
+    ],
+)
+def test_a_kept_name_falls_into_its_parts(name, parts, last):
+    assert KeptName.of(name) == parts and KeptName.of(name).last == last
+
+
+def test_a_name_of_three_parts_is_none():
+    with pytest.raises(ValueError, match="notebook-task-scale-…-table is expected"):
+        KeptName.of("bcwi-mrpc-main")
