@@ -372,19 +372,17 @@ def judged(
         given = []
         for name in (name for name in kept if bears_on(claim, name)):
             one = judge(claim, kept[name], differences[name], name)
-            if one and one.word != "not judged" and claim.control:
-                unfit = _unfit(claim, name, kept, differences)
+            if one and one.word != "not judged" and claim.controlled:
+                unfit = _unfit(name, kept, differences)
                 one = Evidence(name, "not judged", unfit) if unfit else one
             given += [one] if one else []
         found.append((claim, _by_place(given)))
     return found
 
 
-def _unfit(claim: Claim, name: str, kept: Mapping, differences: Mapping) -> str:
+def _unfit(name: str, kept: Mapping, differences: Mapping) -> str:
     """Why a table's trial is not fair, by its control; "" where the control works."""
-    parts = KeptName.of(name)
-    upgrade = parts.upgrade if claim.control == "own" else claim.control
-    trial = "-".join((*parts[:3], upgrade, "6"))
+    trial = "-".join((*KeptName.of(name)[:4], "6"))
     control = trial in kept and judge(CONTROL, kept[trial], differences[trial], trial)
     if not control:
         return "its control (table 6) has not run"
@@ -397,9 +395,9 @@ def unfit_trials(
 ) -> dict[str, str]:
     """Kept table of MUSCLE's adapters → why its trial is not fair, where it is not."""
     kept, differences = _kept_with_differences(results)
-    claim = next(one for one in CLAIMS if one.control == "own")
+    claim = next(one for one in CLAIMS if one.controlled)
     trials = [name for name in kept if bears_on(claim, name)]
-    found = {name: _unfit(claim, name, kept, differences) for name in trials}
+    found = {name: _unfit(name, kept, differences) for name in trials}
     return {name: why for name, why in found.items() if why}
 
 

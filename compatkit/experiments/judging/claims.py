@@ -45,9 +45,7 @@ class Claim:
     higher: bool = False  # the claim is that the quantity is higher
     lossless: bool = False  # the claim is that the quantity is not lower, up to the margin
     within: float = 0.0  # without loss: what the claim itself allows, instead of the margin
-    # the upgrade whose control must work before the claim is judged: a letter, "own" for that in
-    # the table's name; "" for claims without a control
-    control: str = ""
+    controlled: bool = False  # whether the upgrade's control must work before the claim is judged
 
     @property
     def with_margin(self) -> bool:
@@ -780,7 +778,7 @@ _OF_ADAPTERS = (
 )
 _OF_MUSCLE = (
     CONTROL,
-    *(replace(claim, control="own") for claim in _OF_ADAPTERS),
+    *(replace(claim, controlled=True) for claim in _OF_ADAPTERS),
     Claim(
         _MUSCLE,
         "The adapter lowers inconsistency flips (figure 5)",
@@ -788,7 +786,7 @@ _OF_MUSCLE = (
         ("compatibility adapter",),
         ("new model",),
         quantity=NFR_MC,
-        control="own",
+        controlled=True,
     ),
     Claim(
         _MUSCLE,

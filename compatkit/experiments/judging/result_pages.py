@@ -275,7 +275,6 @@ def _index_row(name: str, table: ResultTable) -> str:
     """A table's line in the index."""
     rows = {row.method: row for row in table.rows}
     old, new = rows.get("old model"), rows.get("new model")
-    parts = KeptName.of(name)
     anchor = "".join(c for c in title_of(name).lower() if c.isalnum() or c in " -_").replace(
         " ", "-"
     )

@@ -13,7 +13,7 @@ def test_a_start_that_both_models_share_is_another_place():
 
 def test_claims_about_adapters_have_a_control():
     about = [one for one in CLAIMS if one.paper == CONTROL.paper and one is not CONTROL]
-    assert {one.sentence for one in about if not one.control} == {
+    assert {one.sentence for one in about if not one.controlled} == {
         "An update with a smaller gain flips more (figure 4): version 2 → wider than 1 → wider"
     }
 

@@ -198,7 +198,7 @@ def test_what_counts_in_another_column_is_shown_pale_beside_the_rest(tmp_path):
 def test_an_upgrade_with_fewer_seeds_lies_beside_itself(tmp_path):
     given = [place(name, BCWI=[0.02, 0.01, 0.01]) for name in ("x", "y", "x")]
     for number, one in enumerate(given):
-        one["tables"] = [f"bcwi-{number}"]
+        one["tables"] = [f"bcwi-{number}-mini-main"]
     shown = places_of(("bcwi",), write(tmp_path, *given))
     assert [one["tables"] for one in shown] == [
         ["bcwi-0-mini-main"],
@@ -207,7 +207,7 @@ def test_an_upgrade_with_fewer_seeds_lies_beside_itself(tmp_path):
     ]
     panels = equal_accuracy_picture(("bcwi",), "Interpolation", tmp_path).axes
     titles = [panel.get_title(loc="left").splitlines()[0] for panel in panels]
-    assert titles == ["x: 0", "x: 2", "y"], "the tables of an upgrade that was made twice"
+    assert titles == ["x: main", "x: main", "y"], "the tables of an upgrade that was made twice"
 
 
 def test_noise_is_split_into_a_reseed_and_what_the_update_adds(tmp_path):

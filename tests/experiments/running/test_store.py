@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from compatkit.experiments.running import store
-from compatkit.experiments.running.store import KeptName
 from compatkit.experiments.running.runs import run_id
+from compatkit.experiments.running.store import KeptName
 from compatkit.predictions import Predictions
 
 IDS = [f"example {n}" for n in range(6)]
