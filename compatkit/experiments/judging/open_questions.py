@@ -76,10 +76,11 @@ def _gain(place: Mapping) -> float:
     return place["accuracy"] - place["accuracy_old"]
 
 # %% ../../../nbs/experiments/judging/open_questions.ipynb #opq00010
-_BY_DATA = {  # the end of a table's name → which share of the images the two models have seen
-    "5a": "half → all",
-    "2a": "all → all",
-    "all_images": "5.4 times as many, both",
+# the end of a table's name → which of the images that table 2a takes the two models have seen
+_BY_DATA = {
+    "5a": "half → whole",
+    "2a": "whole → whole",
+    "all_images": "all of the set → all of it",
 }
 
 

@@ -470,8 +470,8 @@ the seed. Upgrades of one task are not independent of each other, as p takes the
 
 _MORE_DATA = """Does more data flip less? These trials of Positive-Congruent Training differ in the
 images that their models have seen. Where NFR falls and relative NFR does not, the models flip less
-because they err less, and agree no better. (All images of Fashion-MNIST are seen for 15 epochs, and
-not for 60, so that the steps are alike.)
+because they err less, and agree no better. On Fashion-MNIST table 2a takes 10,000 images; all of
+the set are 54,000, which are seen for 15 epochs at a rate of .01, and not for 60 at .002.
 """
 
 _NEXT = """Do flips flip back? Three models in a row, from a zoo whose models are trained apart: of

@@ -58,7 +58,7 @@ def test_trials_that_differ_in_their_images_stand_together(tmp_path):
     for name in ("distillation-cifar10-mini-5a", "distillation-cifar10-mini-4"):
         keep_table(ResultTable("t", rows), name, results=tmp_path)
     (line,) = data_markdown(tmp_path).splitlines()[2:]
-    assert line == "| CIFAR-10 | half → all | 75.0 → 80.0 | 3.00 ± 0.20 | 20 | 5 |"
+    assert line == "| CIFAR-10 | half → whole | 75.0 → 80.0 | 3.00 ± 0.20 | 20 | 5 |"
 
 
 def test_the_next_update_mends_flips_and_loses_gains():
