@@ -56,7 +56,7 @@ class Claim:
 _PCT, _GF, _BCWI, _MUSCLE = "Positive-Congruent Training", "Gated Fusion", "BCWI", "MUSCLE"
 _FD, _NEW = ("FD-KL", "FD-LM"), ("new model",)
 _MASKS = ("o right", "KL to o everywhere", "CE + ")
-_2 = tuple(f"distillation:{table}" for table in ("main", "2a", "all_images", "2b"))
+_2 = tuple(f"distillation:{table}" for table in ("main", "2a", "all_images", "2b", "resnet20"))
 _1 = ("gated_fusion:main", "gated_fusion:1")
 _12 = (*_1, "gated_fusion:2")
 _COMPATIBILITY = "compatibility adapter"
@@ -834,6 +834,7 @@ _PLACES = {
     "architecture": "with another architecture",
     "2b": "from a common start",
     "all_images": "with all images",
+    "resnet20": "after a public ResNet-20",
 }
 
 

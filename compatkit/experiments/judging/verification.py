@@ -320,6 +320,7 @@ EXPECTED = {  # notebook:table, with the scale where it matters → the rows tha
         (f"distillation:{table}" for table in ("2a", "all_images", "2b", "4", "5a", "5b")),
         (*_PCT, "ensemble of N"),
     ),
+    "distillation:resnet20": _PCT,
     "distillation:figure5": ("old model", "new model", "FD-LM"),
     "distillation:mrpc": ("old model", "new model", "focal, the talk's", "FD-LM")
     + ("dynamic distillation",),
@@ -355,7 +356,8 @@ def expected_rows(kept: KeptTable) -> tuple[str, ...] | None:
     a list of its own. A rate is certified only where selection has enough examples for it, and
     dials that were made before their control lack it.
     """
-    kind = f"{kept.notebook}:{kept.kind}"
+    kind, variant = (f"{kept.notebook}:{one}" for one in (kept.kind, kept.variant))
+    kind = variant if variant in EXPECTED else kind
     if kind == "gated_fusion:3":
         asked = re.search(r"-p largest_vote (\d+)", kept.table.command)
         votes = vote_sizes(kept.scale, int(asked[1]) if asked else "auto")

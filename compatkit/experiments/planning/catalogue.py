@@ -155,7 +155,10 @@ CATALOGUE = (
     *_of(
         "Positive-Congruent Training",
         "distillation",
-        {"4": "table 4: from a public ResNet that is there as its answers alone"},
+        {
+            "2a": "after a public ResNet that is there as its answers alone",
+            "4": "table 4: after the same with a larger net",
+        },
         ("cifar10",),
         (),
         (),

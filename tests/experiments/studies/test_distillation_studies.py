@@ -383,9 +383,17 @@ def test_answers_that_nothing_can_be_trained_with_are_refused(answers):
         update_of(begin_distillation(chosen))
 
 
-def test_answers_are_for_the_table_of_another_architecture(answers):
-    with pytest.raises(ValueError, match="table 4; table '5a' trains its old models"):
-        begin_distillation(parameters(table="5a", answers=answers))
+@pytest.mark.parametrize("table", ["main", "5a", "one_model"])
+def test_other_tables_train_their_old_models(table, answers):
+    with pytest.raises(ValueError, match=f"tables 2a and 4; table '{table}' trains its old models"):
+        begin_distillation(parameters(table=table, answers=answers))
+
+
+def test_the_new_model_after_given_answers_is_that_of_the_table(answers):
+    for table in ("2a", "4"):
+        trained = update_of(begin_distillation(parameters(table=table)))
+        given = update_of(begin_distillation(parameters(table=table, answers=answers)))
+        assert given.new_recipe == trained.new_recipe and given.given is not None
 
 
 @pytest.mark.parametrize("answers", ["nowhere/theirs", "theirs"])
