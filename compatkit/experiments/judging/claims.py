@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['NFR', 'PFR', 'NFR_MC', 'ACCURACY', 'ALL_CLASSES', 'NEW_ERRORS', 'KEPT', 'MENDED', 'REMAINING', 'UNCERTAINTY',
            'RELATIVE', 'COST', 'AGREEMENT', 'MIXTURES', 'GAINS', 'LOSSES', 'MATCHED', 'BESIDE', 'EACH_OTHER', 'EARLY',
-           'PREFERRED', 'WORDED', 'CONTROL', 'CLAIMS', 'TASK_TITLES', 'BY_EXACT_MATCH', 'Claim', 'bears_on', 'place_of']
+           'PREFERRED', 'WORDED', 'CONTROL', 'CLAIMS', 'TASK_TITLES', 'BY_EXACT_MATCH', 'Claim', 'bears_on',
+           'models_words', 'place_of']
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #1729995e
 from dataclasses import dataclass, replace
@@ -804,10 +805,11 @@ CLAIMS = (*_OF_GATED_FUSION, *_OF_PCT, *_OF_BCWI, *_OF_MUSCLE, *_OF_SEARCH_AND_W
 # %% ../../../nbs/experiments/judging/claims.ipynb #claimp02
 def bears_on(claim: Claim, name: str) -> bool:
     """Whether a kept table is one of the claim's: notebook-task-scale-…-table; variants, such as
-    out-of-fold old logits, are none.
+    out-of-fold old logits, are none. Those of the decision rule only say whose models it decides.
     """
     parts = KeptName.of(name)
-    return f"{parts.notebook}:{parts.last}" in claim.tables
+    kind = parts.table if parts.notebook == "decisions" else parts.last
+    return f"{parts.notebook}:{kind}" in claim.tables
 
 
 TASK_TITLES = {  # as their authors write them; others as they are called here
@@ -838,6 +840,16 @@ _PLACES = {
 }
 
 
+def models_words(
+    parts: KeptName,
+) -> str:
+    """Which of a task's models a table is about, in words; "" where its name does not say it."""
+    if parts.last in _PLACES:
+        return _PLACES[parts.last]
+    decided = parts.variants if parts.notebook == "decisions" else ()
+    return " ".join(f"(table {one})" for one in decided)
+
+
 def place_of(
     name: str,  # of a kept table
 ) -> str:
@@ -848,6 +860,5 @@ def place_of(
     words = [TASK_TITLES.get(parts.task, parts.task)]
     words += [f"({parts.upgrade})"] if parts.upgrade else []
     words += [BY_EXACT_MATCH.strip()] if (parts.notebook, parts.last) == ("muscle", "4") else []
-    told = parts.notebook in ("bcwi", "embeddings", "distillation") and parts.last in _PLACES
-    words += [_PLACES[parts.last]] if told else []
+    words += [told] if (told := models_words(parts)) else []
     return " ".join(words) + ("" if parts.scale == "mini" else f", {parts.scale}")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #57836c47
 from .claim_verdicts import claims_markdown, claims_words
-from .claims import TASK_TITLES
+from .claims import TASK_TITLES, models_words
 from compatkit.experiments.judging.equal_accuracy import (
     equal_accuracy_picture,
     noise_markdown,
@@ -138,6 +138,8 @@ def title_of(
     subject = _SUBJECTS.get(parts.notebook, parts.notebook.replace("_", " ").capitalize())
     task = TASK_TITLES.get(parts.task, parts.task)
     where = f"{task}, upgrade {parts.upgrade}" if parts.upgrade else task
+    if variant and (told := models_words(parts)):
+        where, variant = f"{where} {told}", ""
     what = f"{table}, {variant}," if variant else table
     return f"{subject}, {what} on {where} ({parts.scale} scale)"
 

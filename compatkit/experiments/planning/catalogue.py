@@ -52,15 +52,19 @@ class Entry:
     @property
     def name(self) -> str:
         """Notebook, table, and perhaps the upgrade or whose models: the name that people type."""
-        decided, *rest = self.models_of.split("-")
-        told = [one for one in rest[2:] if one not in ("main", "2a")]  # the first of each notebook
-        further = self.upgrade, decided, *told, self.whose
+        named = self.models_of.partition("-")[0], self.letter
+        further = self.upgrade, *named, *self.told, self.whose
         return f"{self.notebook}:{self.table}" + "".join(f"-{one}" for one in further if one)
 
     @property
     def letter(self) -> str:
         """The upgrade in the name of the kept table whose models are asked for, if it has one."""
         return KeptName.of(self.models_of).upgrade if self.models_of else ""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Which table's models are asked for, as the kept table's name says it."""
+        return KeptName.of(self.models_of).told if self.models_of else ()
 
     @property
     def whose(self) -> str:
@@ -74,6 +78,7 @@ class Entry:
 
 _GLUE, _INTENTS = ("sst2", "mrpc", "qnli"), ("massive", "banking77", "ag_news")
 _ADDED = ("massive_adddata", "banking77", "ag_news")
+_IMAGES = ("fashion_mnist", "cifar10")
 
 
 def _of(
@@ -368,8 +373,12 @@ CATALOGUE = (
         entry
         for models_of, tasks in (
             ("bcwi-{task}-{scale}-main", _ADDED),
-            ("distillation-{task}-{scale}-2a", ("fashion_mnist",)),
-            ("distillation-{task}-{scale}-4", ("cifar10",)),
+            *(
+                (f"distillation-{{task}}-{{scale}}-{one}", _IMAGES)
+                for one in ("2a", "2b", "4", "5a")
+            ),
+            ("distillation-{task}-{scale}-2a-resnet20", ("cifar10",)),
+            ("distillation-{task}-{scale}-all_images", ("fashion_mnist",)),
             ("muscle-{task}-{scale}-a-main", ("arithmetic", "piqa")),
             ("muscle-{task}-{scale}-b-main", ("arithmetic", "piqa")),
             ("muscle-{task}-{scale}-c-main", ("arithmetic", "piqa")),
@@ -642,10 +651,10 @@ def _is_of(kept: _Kept, job: Job) -> bool:
     """
     entry, rest = job.entry, set(kept.parts[3:])
     mine = [one for one in CATALOGUE if one.notebook == entry.notebook]
-    own = {part for one in mine for part in (one.upgrade, one.whose)} - {""}
+    own = {part for one in mine for part in (one.upgrade, one.whose, *one.told)} - {""}
     return (
         kept.parts[:3] == (entry.notebook, job.task, job.scale)
-        and own & rest == {entry.upgrade, entry.whose} - {""}
+        and own & rest == {entry.upgrade, entry.whose, *entry.told} - {""}
         and {entry.letter} - {""} <= rest
         and bool({entry.table, *entry.also} & rest)
     )

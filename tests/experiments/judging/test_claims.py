@@ -2,7 +2,7 @@
 
 import re
 
-from compatkit.experiments.judging.claims import CLAIMS, CONTROL, NFR, place_of
+from compatkit.experiments.judging.claims import CLAIMS, CONTROL, NFR, bears_on, place_of
 from compatkit.experiments.planning.catalogue import CATALOGUE
 
 
@@ -18,9 +18,24 @@ def test_claims_about_adapters_have_a_control():
     }
 
 
+def test_a_rule_is_told_by_the_models_that_it_decides():
+    names = ("", "-2b", "-4", "-resnet20")
+    assert [place_of(f"decisions-cifar10-mini-main{told}") for told in names] == [
+        "CIFAR-10",
+        "CIFAR-10 from a common start",
+        "CIFAR-10 (table 4)",
+        "CIFAR-10 after a public ResNet-20",
+    ]
+    of_the_rule = next(claim for claim in CLAIMS if claim.tables == ("decisions:main",))
+    assert all(bears_on(of_the_rule, f"decisions-cifar10-mini-main{told}") for told in names)
+    assert not bears_on(of_the_rule, "decisions-cifar10-mini-guarantee-4")
+
+
 def test_claims_are_about_tables_of_the_list():
     listed = {
-        f"{entry.notebook}:{one}" for entry in CATALOGUE for one in (entry.table, *entry.also)
+        f"{entry.notebook}:{one}"
+        for entry in CATALOGUE
+        for one in (entry.whose or entry.table, *entry.also)
     } | {"gated_fusion:main", "muscle:main", "decisions:main", "distillation:2a"}
     assert {one for claim in CLAIMS for one in claim.tables} <= listed
     assert len({(claim.paper, claim.sentence, claim.tables) for claim in CLAIMS}) == len(CLAIMS)

@@ -60,7 +60,8 @@ def offered(notebook):
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
 def test_every_value_of_table_is_listed_and_no_other(notebook):
-    listed = {entry.table for entry in CATALOGUE if entry.notebook == notebook}
+    own = [entry for entry in CATALOGUE if entry.notebook == notebook and not entry.answers]
+    listed = {entry.table for entry in own}
     assert listed == offered(notebook) - GENERAL.get(notebook, set())
 
 
@@ -85,6 +86,19 @@ def test_models_of_different_upgrades_are_different_tables():
     kept = catalogue._Kept(parts, 3, 1.0, None, ())
     every = [job for group in made.values() for job in group]
     assert [job for job in every if catalogue._is_of(kept, job)] == [made["b"][1]]
+
+
+def test_a_rule_is_the_job_of_the_table_whose_models_it_decides():
+    listed = [job for job in catalogue.jobs([], "mini") if job.entry.notebook == "decisions"]
+    for told, name in (
+        ((), "distillation-cifar10-mini-2a"),
+        (("4",), "distillation-cifar10-mini-4"),
+        (("2b",), "distillation-cifar10-mini-2b"),
+        (("resnet20",), "distillation-cifar10-mini-2a-resnet20"),
+    ):
+        kept = catalogue._Kept(("decisions", "cifar10", "mini", "main", *told), 5, 1.0, None, ())
+        (job,) = [job for job in listed if catalogue._is_of(kept, job)]
+        assert job.parameters["models_of"] == name
 
 
 def test_names_are_unique_and_tasks_exist():
