@@ -85,7 +85,8 @@ def _against_top(scaled, top: TopTokens) -> tuple:
     return divergence, p
 
 # %% ../nbs/muscle.ipynb #43308a57
-MASKS = ("wrong", "old_right", "none", "token_likelihood", "sequence_likelihood")
+MASKS = ("wrong", "old_right", "none", "never", "token_likelihood", "sequence_likelihood")
+_ALL_TO_ONE = ("none", "never")  # whatever anyone thinks of a token
 
 
 class _Opinion(NamedTuple):
@@ -99,8 +100,8 @@ def _to_old(mask: str, student: _Opinion | None, old: _Opinion | None, sequence)
     """(N,): which tokens are aligned to the old model; `sequence` (N,) says which sequence each
     belongs to.
     """
-    if mask == "none":
-        return torch.ones_like(sequence, dtype=torch.bool)
+    if mask in _ALL_TO_ONE:
+        return torch.full_like(sequence, mask == "none", dtype=torch.bool)
     if mask == "old_right":
         return old.right
     if mask == "wrong":
@@ -306,7 +307,7 @@ def compatibility_loss_from_hidden(
     elif mask != "wrong":
         thinks = _opinion(student, positions, label) if mask.endswith("likelihood") else None
         to_old = _to_old(
-            mask, thinks, None if mask == "none" else _opinion(old, positions, label), sequence
+            mask, thinks, None if mask in _ALL_TO_ONE else _opinion(old, positions, label), sequence
         )
     plan = _Plan(
         positions, label, new, old, to_old, weights, likelihood, temperature, differentiate

@@ -304,7 +304,7 @@ _MAIN = ("old model", "new model", "dynamic distillation", "vote of N", "old-new
 _MAIN += ("old-new logits", "gated fusion", "constant gate")
 _CACHES = tuple(f"cache of {percent} %" for percent in (25, 50, 75, 100))
 _CACHES += tuple(f"cache of {percent} %, head" for percent in (25, 50, 75))
-_MASKS = ("C wrong", "o right", "KL to o everywhere", "CE + C wrong", "CE + token likelihood")
+_MASKS = ("C wrong", "o right", "KL to o everywhere", "KL to n everywhere", "CE + C wrong")
 _PCT = ("old model", "new model", "naive re-weighting", "FD-KL", "FD-LM")
 _UPDATE = ("old model", "target model", "new model", "BCWI")
 _FULL = (*_PCT, "ordinary distillation", "dynamic distillation", "ensemble of N", "ELODI")
@@ -334,7 +334,8 @@ EXPECTED = {  # notebook:table, with the scale where it matters → the rows tha
     "bcwi:basin": (*_UPDATE, "line to target", "line to target, matched", "BCWI α=0.5")
     + ("line to target α=0.5", "line to target, matched α=0.5"),
     "bcwi:baselines": (*_UPDATE, "EWC", "prior weight decay", "Mixout", "distillation"),
-    "muscle:6": ("old model", "new model", *_MASKS, "CE + sequence likelihood"),
+    "muscle:6": ("old model", "new model", *_MASKS, "CE + token likelihood")
+    + ("CE + sequence likelihood",),
     "decisions:main": ("old model", "new model", "dynamic distillation", "old-new probabilities")
     + ("old-new logits", "gated fusion", "rule, new model's posterior", "rule, calibrated")
     + ("rule, pooled", "rule, NFR at most 2.0%"),
@@ -342,6 +343,9 @@ EXPECTED = {  # notebook:table, with the scale where it matters → the rows tha
     + ("c = 0.3", "cross-entropy alone", "old-new probabilities"),
     "muscle:4": ("old model", "new model", "compatibility adapter"),
 }
+
+
+_LATER = {"muscle:dial": "cross-entropy alone", "muscle:6": "KL to n everywhere"}  # controls
 
 
 def _selected(kept: KeptTable) -> int:
@@ -354,7 +358,7 @@ def _selected(kept: KeptTable) -> int:
 def expected_rows(kept: KeptTable) -> tuple[str, ...] | None:
     """The methods that a table of this kind has, numbers of members as N; None for a kind without
     a list of its own. A rate is certified only where selection has enough examples for it, and
-    dials that were made before their control lack it.
+    tables that were made before a control of theirs lack it.
     """
     kind, variant = (f"{kept.notebook}:{one}" for one in (kept.kind, kept.variant))
     kind = variant if variant in EXPECTED else kind
@@ -365,7 +369,7 @@ def expected_rows(kept: KeptTable) -> tuple[str, ...] | None:
     wanted = EXPECTED.get(f"{kind} {kept.scale}", EXPECTED.get(kind))
     if kind == "decisions:main" and _selected(kept) < needed_examples(0.02):
         return tuple(name for name in wanted if not name.startswith("rule, NFR at most"))
-    if kind == "muscle:dial" and (control := "cross-entropy alone") not in kept.rows:
+    if (control := _LATER.get(kind)) and control not in kept.rows:
         return tuple(name for name in wanted if name != control)
     return wanted
 

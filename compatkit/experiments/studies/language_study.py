@@ -725,23 +725,33 @@ def _shows_something(study: LanguageStudy, name: str, able: bool) -> None:
         )
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #a750e49e
-def control_words(study: LanguageStudy, name: str, setting: CompatibilitySetting) -> str:
+def _alike(study: LanguageStudy, first: Sequence, second: Sequence) -> np.ndarray:
+    """(seeds, examples): whether the runs of two models answer alike."""
+    sides = (answers(by_measure(study, group)) for group in (first, second))
+    pairs = [align(*both) for both in zip(*sides)]
+    return np.array([one.prediction == other.prediction for one, other in pairs])
+
+
+def control_words(
+    study: LanguageStudy,
+    name: str,
+    to_old: CompatibilitySetting,  # of an adapter that is aligned with the old model everywhere
+    to_new: CompatibilitySetting,  # and with the new one
+) -> str:
     """Whether an adapter that is aligned with the old model everywhere answers more as it does
     than the untreated one: the paired difference with its 95 % interval over seeds and examples.
+    And how often one that is asked to stay the new model answers as that.
     """
     runs = study.runs[name]
-    olds = answers(by_measure(study, runs.olds))
-    sides = [
-        [align(old, new) for old, new in zip(olds, answers(by_measure(study, group)))]
-        for group in (runs.treated[setting], runs.news)
-    ]
-    alike = [np.array([old.prediction == new.prediction for old, new in side]) for side in sides]
+    alike = [_alike(study, runs.olds, group) for group in (runs.treated[to_old], runs.news)]
     found = is_higher(paired_difference(*alike), study.seeds)
+    stays = _alike(study, runs.news, runs.treated[to_new]).mean()
     mean, low, high = (100 * value for value in found.difference)
     fair = "the control works" if found.word == "holds" else "not shown to work, so judge no mask"
     change = f"{mean:+.2f} points [{low:+.2f}, {high:+.2f}]"
     return (
-        f"control, agreement with the old model when aligned with it everywhere: {change}, {fair}"
+        f"control, agreement with the old model when aligned with it everywhere: {change}, {fair}\n"
+        f"control, agreement with the new model when aligned with it everywhere: {stays:.2%}"
     )
 
 

@@ -452,13 +452,13 @@ def test_the_control_must_answer_more_as_the_old_model_does(alike, words):
         found = Predictions(np.arange(400).astype(str), label, given)
         return SimpleNamespace(id=name, predictions=lambda split: found)
 
-    setting = CompatibilitySetting("none")
-    runs = SimpleNamespace(
-        olds=[run(8, "o")] * 3, news=[run(4, "n")] * 3, treated={setting: [run(alike, "c")] * 3}
-    )
+    to_old, to_new = CompatibilitySetting("none"), CompatibilitySetting("never")
+    treated = {to_old: [run(alike, "c")] * 3, to_new: [run(5, "s")] * 3}
+    runs = SimpleNamespace(olds=[run(8, "o")] * 3, news=[run(4, "n")] * 3, treated=treated)
     study = study_of(stories(), runs={"a": runs})
-    said = control_words(study, "a", setting)
-    assert f"{100 * (alike - 4) / 8:+.2f} points" in said and words in said
+    towards_old, towards_new = control_words(study, "a", to_old, to_new).split("\n")
+    assert f"{100 * (alike - 4) / 8:+.2f} points" in towards_old and words in towards_old
+    assert towards_new.endswith("87.50%"), "one of eight answers is another"
 
 
 def test_reseeded_bases_are_a_pair_a_seed():
