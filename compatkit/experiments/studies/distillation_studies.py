@@ -352,29 +352,8 @@ class DistillationStudy:
 
     def notes(self, searched: bool = True) -> tuple:
         """What stands below the table; of one whose settings are fixed, nothing of a choice."""
-        study, update, own = self.study, self.update, []
-        if update.data:
-            known = len(self.pair.olds[0].predictions("test"))
-            on_all = ", and accuracy once more on all" if update.old_classes else ""
-            own.append(
-                f"old model: {update.data.old.title}; everything is measured on the {known:,} "
-                f"test examples whose class it knows{on_all}"
-            )
-        if update.given:
-            right = [
-                f"{update.given.predictions(split).correct.mean():.1%} of {split}"
-                for split in ("train", "selection", "test")
-            ]
-            own.append(
-                f"the old model has {', '.join(right)} right; examples that it was trained on it "
-                "knows better, and selection may be among them"
-            )
-        elif (held := self.right_on_train()) is not None:
-            on_test = np.mean([old.predictions("test").correct.mean() for old in self.pair.olds])
-            own.append(
-                f"the old model has {held:.1%} of the training examples right, and {on_test:.1%} "
-                "of test: one that knows the former by heart gives a filter no choice"
-            )
+        study, update = self.study, self.update
+        own = self._old_model_notes()
         if self.ensembles:
             windows = member_windows(self.members, self.size, study.seeds)
             own.append(windows.note.replace("votes", "ensembles"))
@@ -390,6 +369,33 @@ class DistillationStudy:
             on = f"the classes of {known[0]}" if known else "half of the training split"
             own.append(f"both models start from one body that was trained on {on}")
         return study.notes(self.pair, *own, searched=searched)
+
+    def _old_model_notes(self) -> list[str]:
+        """What the old model knows: of the classes, where they grow, and of its training set."""
+        update, lines = self.update, []
+        if update.data:
+            known = len(self.pair.olds[0].predictions("test"))
+            on_all = ", and accuracy once more on all" if update.old_classes else ""
+            lines.append(
+                f"old model: {update.data.old.title}; everything is measured on the {known:,} "
+                f"test examples whose class it knows{on_all}"
+            )
+        if update.given:
+            right = [
+                f"{update.given.predictions(split).correct.mean():.1%} of {split}"
+                for split in ("train", "selection", "test")
+            ]
+            lines.append(
+                f"the old model has {', '.join(right)} right; examples that it was trained on it "
+                "knows better, and selection may be among them"
+            )
+        elif (held := self.right_on_train()) is not None:
+            on_test = np.mean([old.predictions("test").correct.mean() for old in self.pair.olds])
+            lines.append(
+                f"the old model has {held:.1%} of the training examples right, and {on_test:.1%} "
+                "of test: one that knows the former by heart gives a filter no choice"
+            )
+        return lines
 
     def _image_notes(self) -> list[str]:
         """How images are changed in training, and of which ones the old logits are."""
