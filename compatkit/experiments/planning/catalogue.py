@@ -373,11 +373,11 @@ CATALOGUE = (
         entry
         for models_of, tasks in (
             ("bcwi-{task}-{scale}-main", _ADDED),
-            *(
-                (f"distillation-{{task}}-{{scale}}-{one}", _IMAGES)
-                for one in ("2a", "2b", "4", "5a")
-            ),
+            ("distillation-{task}-{scale}-2a", _IMAGES),
             ("distillation-{task}-{scale}-2a-resnet20", ("cifar10",)),
+            ("distillation-{task}-{scale}-2b", ("cifar10",)),
+            ("distillation-{task}-{scale}-4", _IMAGES),
+            ("distillation-{task}-{scale}-5a", _IMAGES),
             ("distillation-{task}-{scale}-all_images", ("fashion_mnist",)),
             ("muscle-{task}-{scale}-a-main", ("arithmetic", "piqa")),
             ("muscle-{task}-{scale}-b-main", ("arithmetic", "piqa")),
