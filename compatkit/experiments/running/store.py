@@ -33,7 +33,7 @@ _COLUMNS = {"gate": "float32", "text_digest": "int64"}  # further columns that a
 _FIELDS = ("id", "prediction", "score", "logits")
 
 
-FIRST_TABLES = ("main", "2a")  # of each notebook, whose name its models need not bear
+FIRST_TABLES = ("main", "2a")  # a notebook's first one, which a name need not say
 
 
 class KeptName(NamedTuple):
