@@ -691,13 +691,14 @@ def upgrade_of(kept: KeptTable) -> Upgrade:
     for run in (run for side in sides for run in side):
         if any(run.predictions(split).logits is None for split in ("selection", "test")):
             raise ValueError(f"{kept.name}: {run.id} kept no logits; choose a table that did")
-    made = _bases_of(kept) if chooses else _recipes_of(sides)
+    made = _bases_of(kept) if chooses else [_recipe_of(side[0], kept.variant) for side in sides]
     return Upgrade(kept.upgrade, _task_of(kept), *made, *sides)
 
 
-def _recipes_of(sides: Sequence[Sequence[KeptRun]]) -> list[Recipe]:
-    """How the classifiers of each side were trained."""
-    return [Recipe.recalled(side[0].run.configuration["recipe"]) for side in sides]
+def _recipe_of(kept: KeptRun, variant: str) -> Recipe:
+    """How a classifier was trained; one that others trained is called as the table's name says."""
+    recorded = kept.run.configuration.get("recipe")
+    return Recipe("given", variant) if recorded is None else Recipe.recalled(recorded)
 
 
 class _Base(NamedTuple):

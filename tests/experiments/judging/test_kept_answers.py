@@ -242,6 +242,17 @@ def test_a_table_is_about_the_images_that_its_models_saw(task, kind, scale, part
     assert (len(kept_answers._task_of(kept).train) < len(whole.train)) == parted
 
 
+def test_an_old_model_of_others_is_called_as_the_tables_name_says(shelf):
+    name = "distillation-cifar10-mini-2a-resnet20"
+    first = {one: shelf.tables[name].rows[place].records[0] for place, one in enumerate("on")}
+    old, new = (
+        kept_answers._recipe_of(SimpleNamespace(run=shelf.runs[run]), "resnet20")
+        for run in first.values()
+    )
+    assert (old.model, old.name, old.deterministic) == ("given", "resnet20", True)
+    assert new.model == "resnet" and "resnet20, trained elsewhere" in old.words()
+
+
 def test_a_table_without_an_upgrade_is_refused(shelf):
     with pytest.raises(ValueError, match="about other answers than a classifier's.* or choices"):
         kept_answers.upgrade_of(shelf.table("muscle-arithmetic-mini-a-4"))
