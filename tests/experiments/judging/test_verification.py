@@ -377,8 +377,16 @@ def with_rows(name, methods, command=""):
     """A kept table of that name with these rows."""
     notebook, _, scale, *rest = name.split("-")
     rows = tuple(Row(method) for method in methods)
-    table = ResultTable("it", rows, command=command)
-    return SimpleNamespace(notebook=notebook, scale=scale, kind=rest[-1], table=table)
+    table, told = ResultTable("it", rows, command=command), rest[-1]
+    return SimpleNamespace(notebook=notebook, scale=scale, kind=told, variant=told, table=table)
+
+
+def test_a_model_of_others_has_no_ensemble():
+    kept = with_rows("distillation-cifar10-mini-2a-resnet20", ())
+    kept.kind = "2a"
+    assert verification.expected_rows(kept)[-1] == "FD-LM"
+    kept.variant = "2a"
+    assert verification.expected_rows(kept)[-1].startswith("ensemble of")
 
 
 FULL = ("old model", "new model", "naive re-weighting", "FD-KL", "FD-LM", "ordinary distillation")
