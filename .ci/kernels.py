@@ -15,6 +15,9 @@ from multiprocessing import get_context
 from multiprocessing.connection import wait
 
 BEGINNING = ["-m", "ipykernel_launcher"]  # of the command that starts a kernel
+# of a kernel that ended before a line of the notebook ran: jupyter_client chooses its ports, lets
+# them go and tells the kernel, and in between another kernel may take one
+NEVER_BEGAN = "Kernel died before replying to kernel_info"
 
 
 def wait_and_be_a_kernel(orders, ready):
@@ -167,11 +170,12 @@ def begin(task):
 
 def run_all(tasks, said=None):
     """The outcomes (passed, one line) of all tasks, each a call in a process of its own, as many
-    at a time as cores; `said` is told each line as it comes.
+    at a time as cores; `said` is told each line as it comes. A notebook whose kernel never began
+    is tried once more.
     """
     gc.collect()
     gc.freeze()  # the collector of garbage leaves alone what all share
-    waiting, running, outcomes = list(tasks), {}, []
+    waiting, running, again, outcomes = list(tasks), {}, [], []
     while waiting or running:
         while waiting and len(running) < (os.cpu_count() or 1):
             out, *begun = begin(waiting.pop(0))
@@ -179,10 +183,15 @@ def run_all(tasks, said=None):
         for out in wait(running):
             process, task = running.pop(out)
             try:
-                outcomes.append(out.recv())
+                outcome = out.recv()
             except EOFError:
-                outcomes.append((False, f"FAILED    0 s  {task}: its process died"))
+                outcome = False, f"FAILED    0 s  {task}: its process died"
             process.join()
+            if not outcome[0] and NEVER_BEGAN in outcome[1] and task not in again:
+                again.append(task)
+                waiting.append(task)
+                continue
+            outcomes.append(outcome)
             if said:
                 said(outcomes[-1][1])
     return outcomes

@@ -565,3 +565,40 @@ def test_what_a_cell_takes_from_earlier_ones(execute):
     source = "x = x + 1\ny = [z for z in x]\ndef f(a):\n    return g(a) + h\nw = 1\nprint(w)"
     defined, used = execute.names_in(source)
     assert defined == {"x", "y", "f", "w"} and used == {"x", "g", "h", "print"}
+
+
+TRIES = """
+import sys
+from functools import partial
+from pathlib import Path
+sys.path.insert(0, ".ci")
+import kernels
+
+def tried(tries, said):
+    with open(tries, "a") as file:
+        file.write("x")
+    passed = said is None or Path(tries).stat().st_size > 1
+    return passed, "it passed" if passed else f"FAILED {said}"
+
+said = None if sys.argv[2] == "nothing" else sys.argv[2]
+print(kernels.run_all([partial(tried, sys.argv[1], said)]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "tries", "outcome"),
+    [
+        ("nothing", 1, "[(True, 'it passed')]"),
+        ("RuntimeError: Kernel died before replying to kernel_info", 2, "[(True, 'it passed')]"),
+        (
+            "ValueError: a cell's own error",
+            1,
+            '[(False, "FAILED ValueError: a cell\'s own error")]',
+        ),
+    ],
+)
+def test_ci_tries_a_notebook_again_whose_kernel_never_began(tmp_path, said, tries, outcome):
+    command = [sys.executable, "-c", TRIES, str(tmp_path / "tries"), said]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == outcome
+    assert len((tmp_path / "tries").read_text()) == tries
