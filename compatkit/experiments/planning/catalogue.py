@@ -107,7 +107,7 @@ CATALOGUE = (
             "2": "table 2: all methods, a model of another family",
             "6": "table 6: examples of mended flips; shown, not kept",
         },
-        ("sst2", "mrpc"),
+        _GLUE,
         _GLUE,
     ),
     *_of(
