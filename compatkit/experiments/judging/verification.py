@@ -447,7 +447,7 @@ def _worded(setting: str, allowed: float) -> str:
 # %% ../../../nbs/experiments/judging/verification.ipynb #99f44e38
 def _guarantee_findings(kept: KeptTable) -> list[Finding]:
     """Every number of a table of the guarantee, drawn again."""
-    main = kept.shelf.table(kept.name.replace("-guarantee", "-main"))
+    main = kept.shelf.table(str(KeptName.of(kept.name)._replace(table="main")))
     shown = {row.method: row for row in kept.table.rows}
     limit = re.search(r"([\d.]+)%", shown["price known without error"].setting)[1]
     splits = re.search(r"of ([\d,]+) × ", kept.table.rows[-1].setting)[1].replace(",", "")

@@ -61,6 +61,10 @@ class KeptName(NamedTuple):
         upgrade = rest.pop(0) if len(rest) > 1 and len(rest[0]) == 1 and rest[0].isalpha() else ""
         return cls(notebook, task, scale, upgrade, rest[0], tuple(rest[1:]))
 
+    def __str__(self) -> str:
+        parts = self.notebook, self.task, self.scale, self.upgrade, self.table, *self.variants
+        return "-".join(filter(None, parts))
+
     @property
     def last(self) -> str:
         """The variant, or the table where it has none."""

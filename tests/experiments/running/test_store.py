@@ -240,6 +240,7 @@ def test_runs_that_no_table_names_can_be_taken_out(tmp_path):
 )
 def test_a_kept_name_falls_into_its_parts(name, parts, last):
     assert KeptName.of(name) == parts and KeptName.of(name).last == last
+    assert str(KeptName.of(name)) == name
 
 
 def test_a_name_of_three_parts_is_none():
