@@ -119,7 +119,7 @@ CATALOGUE = (
             "5": "table 5: caches of old logits",
             "rates": "section 5.5: flips mended, faults added",
         },
-        ("sst2", "mrpc", "pydoc"),
+        (*_GLUE, "pydoc"),
         _GLUE,
     ),
     *_of(
@@ -366,7 +366,7 @@ CATALOGUE = (
             "guarantee": "how often the certificate is broken",
             "on_top": "the rule on top of each method",
         },
-        ("sst2", "mrpc", "pydoc"),
+        (*_GLUE, "pydoc"),
         (),
     ),
     *(
