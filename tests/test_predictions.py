@@ -17,7 +17,6 @@ from compatkit.predictions import (
     LOG_ZERO,
     Predictions,
     align,
-    called_by_numbers,
     log_probability,
     log_softmax,
     mean_logits,
@@ -867,21 +866,6 @@ def test_labels_are_joined_by_id():
         with_labels(shared, labels)
     with pytest.raises(ValueError, match="carry no labels"):
         with_labels(shared, shared)
-
-
-@pytest.mark.parametrize(
-    "classes, names",
-    [
-        (("true", "false"), {1: "true", 0: "false"}),
-        (("False", "True"), {}),
-        (("true", "false", "mixed"), {}),
-        (("01", "02", "10"), {1: "01", 2: "02", 10: "10"}),
-        (("00", "01"), {}),
-        (("1", "01", "2"), {1: "1", 2: "2"}),
-    ],
-)
-def test_classes_are_called_by_padded_numbers_and_by_truth(classes, names):
-    assert called_by_numbers(classes) == names
 
 
 @pytest.mark.parametrize("order", [("true", "false"), ("false", "true")])

@@ -46,9 +46,9 @@ from compatkit.predictions import (
     log_softmax,
     over_classes,
     refuse_missing,
-    refuse_repeated,
     with_labels,
 )
+from ..support.answer_columns import refuse_repeated
 from ..support.messages import few
 from ..support.outputs import Outputs
 from compatkit.support.table_cells import (

@@ -34,12 +34,11 @@ from compatkit.compare.sources import (
     renamed,
 )
 from ..metrics import Sureness
-from compatkit.predictions import (
+from ..predictions import Predictions, log_probability
+from compatkit.support.answer_columns import (
     NUMBER,
-    Predictions,
     called_by_numbers,
     in_order,
-    log_probability,
     name_of_number,
 )
 from ..support.messages import few, found

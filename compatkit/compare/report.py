@@ -44,7 +44,8 @@ from .series import Versions, as_json, flip_columns, prose, versions_of
 from .slices import as_categories
 from .sources import Source, has_column, predictions_source
 from .verdict import Settings, normalized, summarize
-from ..predictions import Predictions, from_fields, from_wide
+from ..predictions import Predictions, from_fields
+from ..support.answer_columns import from_wide
 from ..support.messages import few
 from ..support.missing import brought
 from ..support.outputs import Outputs

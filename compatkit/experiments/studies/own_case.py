@@ -43,8 +43,9 @@ from ..running.runs import Run, run_once
 from .retirements import PRICES, pick
 from .study import Upgrade, search
 from ...metrics import FlipCounts, on_par
-from ...predictions import Predictions, refuse_repeated
+from ...predictions import Predictions
 from ...retire_the_old import UNLABELLED, StudentOfTraffic, refuse_overlap, what_to_learn
+from ...support.answer_columns import refuse_repeated
 from ...support.messages import few
 from ...training.loop import encode, predict
 from ...training.models import text_classifier, weights_fingerprint
