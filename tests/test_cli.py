@@ -623,23 +623,9 @@ def test_interpolate_writes_a_model_that_loads_in_plain_transformers(tmp_path):
     for seed, name in enumerate(("old", "new")):
         tiny.model(seed).save_pretrained(tmp_path / name)
         tiny.tokenizer().save_pretrained(tmp_path / name)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "compatkit.cli",
-            "interpolate",
-            "old",
-            "new",
-            "--alpha",
-            "0.4",
-            "--out",
-            "between",
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    command = f"{sys.executable} -m compatkit.cli interpolate old new --alpha 0.4 --out between"
+    quietly = {"cwd": tmp_path, "capture_output": True, "text": True}
+    done = subprocess.run(command.split(), **quietly)
     assert done.returncode == 0 and "0.4 of the old model" in done.stdout and not done.stderr
     old, new, between = (
         AutoModelForSequenceClassification.from_pretrained(tmp_path / name).state_dict()
@@ -648,23 +634,7 @@ def test_interpolate_writes_a_model_that_loads_in_plain_transformers(tmp_path):
     assert all(
         torch.allclose(between[name], 0.4 * old[name] + 0.6 * new[name], atol=1e-6) for name in new
     )
-    again = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "compatkit.cli",
-            "interpolate",
-            "old",
-            "new",
-            "--alpha",
-            "0.4",
-            "--out",
-            "between",
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    again = subprocess.run(command.split(), **quietly)
     assert again.returncode == 2 and again.stderr.count("\n") == 1 and "between" in again.stderr
 
 

@@ -32,6 +32,8 @@ from compatkit.experiments.tables import (
 from compatkit.training.loop import workers as loader_workers
 
 ROOT = Path(__file__).resolve().parents[2]
+MAKE_COSTS = [sys.executable, "-m", "compatkit.cli"]
+MAKE_COSTS += ["tables", "--run", "bcwi:cost", "--scale", "smoke"]
 NOTEBOOK = {
     "cells": [],
     "metadata": {
@@ -333,18 +335,8 @@ def test_two_commands_at_once_make_a_job_once(project):
         'import pathlib, os, time\ntime.sleep(1)\nwith open("count.txt", "a") as file:\n    '
         'file.write("x")'
     )
-    line = [
-        sys.executable,
-        "-m",
-        "compatkit.cli",
-        "tables",
-        "--run",
-        "bcwi:cost",
-        "--scale",
-        "smoke",
-    ]
     both = [
-        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        subprocess.Popen(MAKE_COSTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(2)
     ]
     told = [one.communicate(timeout=120)[0] for one in both]
@@ -358,18 +350,12 @@ def test_an_interrupt_stops_the_jobs_and_a_later_call_makes_them(project):
         'import time, pathlib\npathlib.Path("begun.txt").touch()\ntime.sleep(60 if not '
         'pathlib.Path("quick.txt").exists() else 0)'
     )
-    line = [
-        sys.executable,
-        "-m",
-        "compatkit.cli",
-        "tables",
-        "--run",
-        "bcwi:cost",
-        "--scale",
-        "smoke",
-    ]
     process = subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        MAKE_COSTS,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
 
     def begun():
@@ -382,7 +368,7 @@ def test_an_interrupt_stops_the_jobs_and_a_later_call_makes_them(project):
     assert process.wait(timeout=30) == 130
     assert find(kind="table") == [] and failed_runs() == []
     begun()[0].with_name("quick.txt").touch()
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(MAKE_COSTS, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "1 made, 0 failed" in done.stdout, done.stdout + done.stderr
 
 
@@ -492,17 +478,7 @@ def test_a_full_disk_fails_the_job_and_leaves_nothing_half_made(project):
     def limit():
         return resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
 
-    line = [
-        sys.executable,
-        "-m",
-        "compatkit.cli",
-        "tables",
-        "--run",
-        "bcwi:cost",
-        "--scale",
-        "smoke",
-    ]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120, preexec_fn=limit)
+    done = subprocess.run(MAKE_COSTS, capture_output=True, text=True, timeout=120, preexec_fn=limit)
     assert done.returncode == 1 and "failed" in done.stdout
     assert find(kind="table") == [] and not any((project / "runs" / "unfinished").iterdir())
 
