@@ -914,7 +914,7 @@ def test_wrong_parameters_are_all_named_with_the_valid_ones():
         "mask": "right",
         "cross_entropy": 2,
         "maks": "wrong",
-        "upgrade": "f",
+        "upgrade": "g",
         "alpha": "printed",
     }
     error, message = refusals("muscle", {"wrong": wrong})["wrong"]
@@ -929,7 +929,7 @@ def test_wrong_parameters_are_all_named_with_the_valid_ones():
         "cross_entropy = 2: a number from 0 to 1",
         "unknown parameter 'maks'",
         "did you mean 'mask'",
-        "upgrade = 'f'",
+        "upgrade = 'g'",
         "alpha = 'printed': valid are auto, twice the rank, as printed",
     ):
         assert part in message, part

@@ -28,6 +28,7 @@ import numpy as np
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #c09caf44
 from compatkit.experiments.models.language_recipes import (
+    OTHER_TEXTS,
     PAPER_FAMILIES,
     PAPER_UPGRADES,
     RESEEDED,
@@ -39,6 +40,7 @@ from compatkit.experiments.models.language_recipes import (
     halves_at,
     missing_for,
     paper_cross_entropy,
+    reads_other_texts,
     small_base,
     task_at,
     whole_task_at,
@@ -106,7 +108,7 @@ MEASURE_OF = {  # tables with a measure of their own; the others take the task's
 }
 TABLES = ("main", "3", "4", "5", "6", "figure4", "figure5", "dial", "copied")
 # upgrades whose bases have one shape, so that an adapter of the old fits the new
-_OF_ONE_SHAPE = {"paper": "acd", "smoke": "ac", "mini": "ac"}
+_OF_ONE_SHAPE = {"paper": "acd", "smoke": "acf", "mini": "acf"}
 
 
 def share_value(value: float | str) -> float | str:
@@ -137,7 +139,7 @@ def language_parameters() -> dict:
         | numbers
         | {
             "task": ["arithmetic", *LANGUAGE_TASKS],
-            "upgrade": ["auto", *PAPER_UPGRADES],
+            "upgrade": ["auto", *dict.fromkeys([*PAPER_UPGRADES, *SMALL_UPGRADES])],
             "mask": list(MASKS),
             "cross_entropy": share_value,
             "temperature": _at_least(0.01),
@@ -304,6 +306,23 @@ def _reseeded(upgrades: Iterable[str]) -> bool:
     return any(letter in RESEEDED for letter in upgrades)
 
 
+def _only_small(upgrade: str, scale: str, task: Questions) -> bool:
+    """Whether the upgrade is none of the paper's; ValueError where the scale or the task has no
+    such.
+    """
+    if upgrade in ("auto", *PAPER_UPGRADES):
+        return False
+    if scale == "paper":
+        raise ValueError(f"upgrade {upgrade!r} is of small models: -p scale mini")
+    if task.name not in OTHER_TEXTS:
+        able = ", ".join(OTHER_TEXTS)
+        raise ValueError(
+            f"upgrade {upgrade!r} begins with bases of other tasks' texts, which are named for "
+            f"{able} alone: -p task {able}"
+        )
+    return True
+
+
 def small_upgrades(upgrade: str, table: str, scale: str) -> dict:
     """The same at smoke and mini; ValueError for an upgrade that there is only at the paper
     scale.
@@ -312,7 +331,8 @@ def small_upgrades(upgrade: str, table: str, scale: str) -> dict:
         return {" → ".join(pair): pair for pair in family_pairs((tuple(VERSIONS[scale]),))}
     if upgrade not in ("auto", *SMALL_UPGRADES):
         raise ValueError(
-            f"upgrade {upgrade!r} is of the paper's models; at {scale} scale there are a to d"
+            f"upgrade {upgrade!r} is of the paper's models; at {scale} scale there are "
+            f"{', '.join(SMALL_UPGRADES)}"
         )
     letters = ("ab" if table == "figure5" else "a") if upgrade == "auto" else upgrade
     return {letter: SMALL_UPGRADES[letter] for letter in letters}
@@ -325,9 +345,10 @@ def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
     import torch
 
     sums = task.name == "arithmetic"
-    wanted, missing = paper_upgrades(chosen.upgrade, chosen.table), {}
+    small = _only_small(chosen.upgrade, chosen.scale, task)
+    wanted, missing = {} if small else paper_upgrades(chosen.upgrade, chosen.table), {}
     gpu = torch.cuda.is_available()
-    if not sums and (chosen.scale == "paper" or (chosen.scale == "auto" and gpu)):
+    if not (small or sums) and (chosen.scale == "paper" or (chosen.scale == "auto" and gpu)):
         missing = {name: missing_for(*pair) for name, pair in wanted.items()}
         missing = {name: words for name, words in missing.items() if words}
     tested = bool(os.environ.get("IN_TEST"))
@@ -339,7 +360,7 @@ def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
     scale, reason = choose_scale(
         chosen.scale,
         tested,
-        ("smoke", "mini") if sums else ("smoke", "mini", "paper"),
+        ("smoke", "mini") if small or sums else ("smoke", "mini", "paper"),
         gpu,
         len(missing) < len(wanted),
         True,
@@ -478,6 +499,15 @@ class LanguageStudy:
         ]
         return list(dict.fromkeys(sides))
 
+    def texts_of(self, base: str) -> tuple[Questions, ...]:
+        """The tasks on whose training texts a small base is pretrained; errors of
+        load_questions.
+        """
+        if not reads_other_texts(base):
+            return (self.whole_task,)
+        others = OTHER_TEXTS[self.task.name]
+        return tuple(load_questions(one, self.chosen.data_dir or None) for one in others)
+
     def asked(self, upgrade: str) -> CompatibilitySetting:
         """The setting of the loss that was asked for; its share of cross-entropy may be the
         upgrade's own.
@@ -585,7 +615,7 @@ def _base(study: LanguageStudy, name: str, seed: int) -> Run | Path:
     if study.scale == "paper":
         return Path(model_folder(name))
     recipe = small_base(study.scale, name, study.sums, study.chosen.max_steps)
-    return pretrain_once(recipe, (study.whole_task,), seed)
+    return pretrain_once(recipe, study.texts_of(name), seed)
 
 
 def _train_upgrade(
@@ -869,9 +899,10 @@ def _bases_of_seeds(study: LanguageStudy) -> str:
     if not study.reseeded:
         return "one base each for all seeds"
     alone = "which differ in their own seed alone and" if len(study.names) == 1 else "which"
-    return (
-        f"a pair of bases a seed, {alone} read the half of the training text that no adapter learns"
-    )
+    read = "the half of the training text that no adapter learns"
+    if all(map(reads_other_texts, study.names)):
+        read = f"the training texts of {', '.join(OTHER_TEXTS[study.task.name])}"
+    return f"a pair of bases a seed, {alone} read {read}"
 
 
 def notes(study: LanguageStudy, name: str | None = None) -> tuple:
@@ -897,7 +928,12 @@ def notes(study: LanguageStudy, name: str | None = None) -> tuple:
         lines.append('"as in the paper": reported on test')
     else:
         lines.append(
-            "the bases were pretrained here, on the text of the task's training split only"
+            "the bases were pretrained here, on the text of "
+            + (
+                "other tasks' training splits only"
+                if any(map(reads_other_texts, study.names))
+                else "the task's training split only"
+            )
         )
     if aligned:
         lines.append(f"two tokenizers: the old model's answers aligned by spans, {aligned[0]}")

@@ -2,12 +2,16 @@
 upgrade's own needs.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from compatkit.experiments.models import language_recipes
 from compatkit.experiments.models.language_recipes import (
+    OTHER_TEXTS,
     PAPER_FAMILIES,
     PAPER_UPGRADES,
+    SMALL_UPGRADES,
     VERSIONS,
     adapter_recipe,
     alpha_value,
@@ -15,6 +19,7 @@ from compatkit.experiments.models.language_recipes import (
     halves_at,
     missing_for,
     paper_cross_entropy,
+    reads_other_texts,
     small_base,
     task_at,
     whole_task_at,
@@ -140,3 +145,10 @@ def test_reseeded_bases_read_what_no_adapter_learns():
     assert (recipe.rank, recipe.alpha, recipe.epochs) == (64, 128, 4)
     assert adapter_recipe("mini", reseeded=True, rank=8).rank == 8
     assert adapter_recipe("paper", reseeded=True) == adapter_recipe("paper")
+
+
+def test_bases_of_other_texts_differ_in_what_they_may_read_at_once_alone():
+    usual, other = (small_base("mini", SMALL_UPGRADES[one][0], False) for one in "cf")
+    assert other == replace(usual, max_length=1024)
+    assert reads_other_texts("version 2, other texts") and not reads_other_texts("version 2")
+    assert "piqa" not in OTHER_TEXTS["piqa"]

@@ -126,7 +126,7 @@ def test_wrong_parameters_are_named():
         ({"k": 0}, "at least 1"),
         ({"rank": -1}, "at least 0"),
         ({"alpha": "printed"}, "as printed"),
-        ({"upgrade": "f"}, "'e'"),
+        ({"upgrade": "g"}, "'e'"),
         ({"gradient_checkpointing": "maybe"}, "bool"),
     ):
         with pytest.raises(ValueError, match=told):
@@ -171,7 +171,7 @@ def test_all_runs_behind_a_table_are_published(monkeypatch):
 def test_an_adapter_is_copied_between_bases_of_one_shape_only(monkeypatch, no_models):
     found = scale_and_upgrades(asked(table="copied", scale="mini", upgrade="c"), stories())
     assert list(found[2]) == ["c"]
-    with pytest.raises(ValueError, match="upgrade b's has another shape: .* one of a, c$"):
+    with pytest.raises(ValueError, match="upgrade b's has another shape: .* one of a, c, f$"):
         scale_and_upgrades(asked(table="copied", scale="mini", upgrade="b"), stories())
     on_a_gpu(monkeypatch)
     assert list(scale_and_upgrades(asked(table="copied"), stories())[2]) == ["a", "c", "d"]
@@ -461,6 +461,35 @@ def test_the_control_must_answer_more_as_the_old_model_does(alike, words):
     assert towards_new.endswith("87.50%"), "one of eight answers is another"
 
 
+def test_bases_of_other_texts_read_other_tasks_alone(monkeypatch):
+    monkeypatch.setattr(language_study, "load_questions", lambda name, folder: name)
+    study = study_of(stories())
+    assert study.texts_of("version 2") == (study.whole_task,)
+    assert study.texts_of("version 2, other texts") == ("hellaswag", "gsm8k", "samsum")
+
+
+@pytest.mark.parametrize(
+    ("changes", "task", "why"),
+    [
+        ({"scale": "paper"}, "piqa", "upgrade 'f' is of small models: -p scale mini"),
+        ({"scale": "mini"}, "hellaswag", "named for piqa alone: -p task piqa"),
+    ],
+)
+def test_the_small_upgrade_of_other_texts_is_refused_elsewhere(changes, task, why, no_models):
+    with pytest.raises(ValueError, match=why):
+        scale_and_upgrades(asked(upgrade="f", **changes), stories(name=task))
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_the_small_upgrade_of_other_texts_is_small_everywhere(monkeypatch, no_models, gpu):
+    if gpu:
+        on_a_gpu(monkeypatch)
+    for scale, used in (("mini", "mini"), ("smoke", "smoke"), ("auto", "mini")):
+        made = scale_and_upgrades(asked(upgrade="f", scale=scale), stories())
+        assert made[0] == used and made[3] == {}
+        assert made[2] == {"f": ("version 2, other texts", "version 2, other texts")}
+
+
 def test_reseeded_bases_are_a_pair_a_seed():
     study = replace(study_of(stories()), upgrades={"c": ("version 2", "version 2")})
     study.chosen.seeds = 2
@@ -470,7 +499,12 @@ def test_reseeded_bases_are_a_pair_a_seed():
     wider = replace(study, upgrades={"d": ("version 2", "version 2, wider")})
     assert wider.reseeded and wider.wanted_bases[1] == ("version 2, wider", 1000)
     assert "a pair of bases a seed, which read the half" in notes(wider, "d")[1]
+    elsewhere = replace(study, upgrades={"f": ("version 2, other texts",) * 2})
+    read = "read the training texts of hellaswag, gsm8k, samsum"
+    assert elsewhere.reseeded and notes(elsewhere, "f")[1].endswith(f"alone and {read}")
+    assert "on the text of other tasks' training splits only" in notes(elsewhere, "f")[-1]
     shared = study_of(stories())
+    assert "on the text of the task's training split only" in notes(shared, "a")[-1]
     assert shared.base_seeds == [(0, 0)] * 3 and len(shared.wanted_bases) == 2
     assert "one base each" in notes(shared, "a")[1]
 
