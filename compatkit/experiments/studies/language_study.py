@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
@@ -306,12 +307,8 @@ def _reseeded(upgrades: Iterable[str]) -> bool:
     return any(letter in RESEEDED for letter in upgrades)
 
 
-def _only_small(upgrade: str, scale: str, task: Questions) -> bool:
-    """Whether the upgrade is none of the paper's; ValueError where the scale or the task has no
-    such.
-    """
-    if upgrade in ("auto", *PAPER_UPGRADES):
-        return False
+def _refuse_small(upgrade: str, scale: str, task: Questions) -> None:
+    """ValueError where the scale or the task has no such upgrade of small models."""
     if scale == "paper":
         raise ValueError(f"upgrade {upgrade!r} is of small models: -p scale mini")
     if task.name not in OTHER_TEXTS:
@@ -320,7 +317,6 @@ def _only_small(upgrade: str, scale: str, task: Questions) -> bool:
             f"upgrade {upgrade!r} begins with bases of other tasks' texts, which are named for "
             f"{able} alone: -p task {able}"
         )
-    return True
 
 
 def small_upgrades(upgrade: str, table: str, scale: str) -> dict:
@@ -345,7 +341,9 @@ def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
     import torch
 
     sums = task.name == "arithmetic"
-    small = _only_small(chosen.upgrade, chosen.scale, task)
+    small = chosen.upgrade not in ("auto", *PAPER_UPGRADES)  # and none of the paper's
+    if small:
+        _refuse_small(chosen.upgrade, chosen.scale, task)
     wanted, missing = {} if small else paper_upgrades(chosen.upgrade, chosen.table), {}
     gpu = torch.cuda.is_available()
     if not (small or sums) and (chosen.scale == "paper" or (chosen.scale == "auto" and gpu)):
@@ -622,44 +620,26 @@ def _train_upgrade(
     study: LanguageStudy, pair: tuple, settings: Sequence[CompatibilitySetting], bar: ModelBar
 ) -> TrainedUpgrade:
     """The runs of one upgrade."""
-    sides = [[study.bases[one] for one in zip(pair, seeds)] for seeds in study.base_seeds]
-    olds, news = (
-        [
-            _counted(
-                bar,
-                task_adapter_once(base, study.task, study.recipe, first + seed, files=study.files),
-            )
-            for seed, base in enumerate(bases)
-        ]
-        for bases, first in zip(zip(*sides), (0, 1000))
+
+    def each(train: Callable, *columns: Iterable) -> list[Run]:
+        """One run of every pair of bases, counted."""
+        return [_counted(bar, train(*row, files=study.files)) for row in zip(*columns)]
+
+    old_bases, new_bases = zip(
+        *([study.bases[one] for one in zip(pair, seeds)] for seeds in study.base_seeds)
     )
+    task, recipe = repeat(study.task), repeat(study.recipe)
+    olds = each(task_adapter_once, old_bases, task, recipe, count(0))
+    news = each(task_adapter_once, new_bases, task, recipe, count(1000))
+    both = old_bases, olds, new_bases, news
     treated = {
-        setting: [
-            _counted(
-                bar,
-                compatibility_once(
-                    old,
-                    olds[seed],
-                    new,
-                    news[seed],
-                    study.task,
-                    study.recipe,
-                    setting,
-                    1000 + seed,
-                    files=study.files,
-                ),
-            )
-            for seed, (old, new) in enumerate(sides)
-        ]
+        setting: each(compatibility_once, *both, task, recipe, repeat(setting), count(1000))
         for setting in settings
     }
-    copied = []
-    if study.chosen.table == "copied":
-        copied = [
-            _counted(bar, copied_adapter_once(new, olds[seed], study.task, files=study.files))
-            for seed, (_, new) in enumerate(sides)
-        ]
-    return TrainedUpgrade(olds, news, treated, copied)
+    copied = study.chosen.table == "copied"
+    return TrainedUpgrade(
+        olds, news, treated, each(copied_adapter_once, new_bases, olds, task) if copied else []
+    )
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #40adffcb
 def by_measure(study: LanguageStudy, runs: Sequence[Run], by: str = "") -> tuple:
