@@ -292,7 +292,7 @@ def _decided(kept: KeptTable) -> "Figure":
 
 def _versions(kept: KeptTable) -> "Figure":
     """MUSCLE's figures 4 and 5: flips, or inconsistent answers, of each pair of versions."""
-    from compatkit.experiments.studies.language_study import VERSION_LABELS, bars, inconsistency
+    from compatkit.experiments.studies.language_tables import VERSION_LABELS, bars, inconsistency
 
     rows = kept.table.rows
     pairs = list(dict.fromkeys(row.method.partition(": ")[0] for row in rows))

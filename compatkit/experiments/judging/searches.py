@@ -221,7 +221,7 @@ def _encoded(kept: KeptTable, row: Row) -> Rechosen:
 
 def marked_again(kept: KeptTable) -> list[Row]:
     """A dial's rows with the chosen share of cross-entropy marked as the rule has it."""
-    from compatkit.experiments.studies.language_study import with_choice
+    from compatkit.experiments.studies.language_tables import with_choice
 
     shares = [row for row in kept.table.rows if row.method.startswith("c = ")]
     plain = [replace(row, setting=row.setting.split(";")[0]) for row in shares]

@@ -164,7 +164,8 @@ def _said(made: Row, kept: KeptTable, behind: Answered) -> Row:
         right = np.mean([one.correct.mean() for one in behind.olds("test")])
         setting = setting.replace(found[0], f"old model {right:.2%}")
     if setting.startswith("NFR_mc"):
-        from compatkit.experiments.studies.language_study import percent, spread
+        from compatkit.experiments.studies.language_study import spread
+        from compatkit.experiments.studies.language_tables import percent
 
         setting = f"NFR_mc {percent(spread([one['nfr_mc'] for one in made.by_seed]))}"
     return replace(made, setting=setting)

@@ -48,9 +48,9 @@ from ..running.store import study_name
 from compatkit.experiments.studies.language_study import (
     MeasuredRun,
     ScoredUpgrade,
-    at_chance,
     labels_by_measure,
 )
+from .language_tables import at_chance
 from .study import Planned, Study
 from ...language.models import judge
 from ...language.tasks import Question, Questions, load_questions

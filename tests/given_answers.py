@@ -1,0 +1,79 @@
+"""MUSCLE's experiment without any model: tasks, runs and studies whose answers are given."""
+
+import numpy as np
+
+from compatkit.experiments.models.language_recipes import adapter_recipe
+from compatkit.experiments.running.parameters import check_parameters
+from compatkit.experiments.studies.language_study import (
+    LanguageStudy,
+    MeasuredRun,
+    language_parameters,
+)
+from compatkit.experiments.studies.study import defaults_of
+from compatkit.language.tasks import Generation, Question, Questions
+from compatkit.predictions import Predictions
+
+
+def asked(**changes):
+    """Checked parameters."""
+    return check_parameters(defaults_of("muscle") | changes, {}, language_parameters())
+
+
+def stories(choices=2, measures=("choice",), name="piqa"):
+    """A task of real data, without the data."""
+    made = tuple(
+        Question(f"q{n}", f"story {n}", choices=tuple("abcd"[:choices]), label=n % choices)
+        for n in range(8)
+    )
+    return Questions(
+        name, name, made[:4], made[4:6], made[6:], measures, Generation(), "cut", "made"
+    )
+
+
+class SavedRun:
+    """A run whose predictions are given: seed → Predictions."""
+
+    recalled = False
+
+    def __init__(self, name, predictions):
+        self.id, self.given = name, predictions
+
+    def predictions(self, split):
+        return self.given[split]
+
+
+def study_of(task, scale="mini", by="choice", runs=None, **changes):
+    """A study whose runs are given."""
+    upgrades = {"a": ("version 1", "version 2")}
+    if scale == "paper":
+        upgrades = {"c": ("microsoft/phi-1", "microsoft/phi-1_5")}
+    chosen = asked(task=task.name, scale=scale, **changes)
+    return LanguageStudy(
+        chosen,
+        scale,
+        "it was asked for",
+        task,
+        task,
+        by,
+        adapter_recipe(scale),
+        upgrades,
+        runs=runs or {},
+    )
+
+
+def scores(values, split="test"):
+    ids = [f"q{n}" for n in range(len(values))]
+    return Predictions(ids, score=values, text=[f"text {value}" for value in values])
+
+
+def scored(name, test, selection=(0.5, 0.5)):
+    task = stories(measures=("rouge1",), name="samsum")
+    run = SavedRun(name, {"test-rouge1": scores(test), "selection-rouge1": scores(selection)})
+    return MeasuredRun(run, "rouge1", task)
+
+
+def chosen_answers(name, prediction, task, split="test"):
+    ids = [one.id for one in getattr(task, split)]
+    logits = np.eye(len(task.test[0].choices))[prediction]
+    kept = Predictions(ids, [one.label for one in getattr(task, split)], logits=logits)
+    return MeasuredRun(SavedRun(name, {f"{split}-choice": kept}), "choice", task)
