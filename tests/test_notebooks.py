@@ -182,6 +182,33 @@ def test_a_notebook_begins_with_its_name_and_its_claim(room):
     assert room.claim, "the claim in one line, after '> '"
 
 
+NAMED = re.compile(r"\brooms?\s+`([\w/]+)`|\(see `(\w+)`\)")  # the words of a text that name a room
+
+
+def rooms_named(text):
+    """The names without their place, as the words of a text have them."""
+    return {(match[1] or match[2]).rpartition("/")[2] for match in NAMED.finditer(text)}
+
+
+@each_notebook
+def test_a_room_that_a_text_names_is_there(path):
+    text = "\n".join(map(source_of, cells_of(path, "markdown")))
+    assert rooms_named(text) <= {name.rpartition("/")[2] for name in ROOMS}
+
+
+def test_a_room_is_named_with_and_without_its_place():
+    text = "the room `a`, rooms\n`weights/b` and a `c` (see `d`)"
+    assert rooms_named(text) == {"a", "b", "d"}
+
+
+def test_a_file_of_tests_names_its_own_room():
+    for name in MODULES:
+        file = file_of_tests(name)
+        words = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+        found = re.match("The room `(.+?)`", words)
+        assert not found or found[1] == name.rpartition("/")[2], file.name
+
+
 @each_notebook
 def test_parameters_are_tagged_once_and_checked(path):
     cells = cells_of(path)

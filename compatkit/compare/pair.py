@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
 
 # %% ../../nbs/compare/pair.ipynb #99d74038
 import numpy as np
 from numpy.typing import ArrayLike
 
 # %% ../../nbs/compare/pair.ipynb #ac94aa1b
+from .answer_codes import coded_column, of_one_kind
 from .hub_datasets import is_dataset, names_hub, read_dataset
-from .joins import Rows, by_block, match_rows, picked
+from .joins import Rows, match_rows, picked
 from .logs import Wanted
 from .readers import no_log, read_logs, reader_of
 from .repeats import Counts, by_example, examples_of, read_columns_of, repeated
@@ -35,14 +35,9 @@ from compatkit.compare.sources import (
 )
 from ..metrics import Sureness
 from ..predictions import Predictions, log_probability
-from compatkit.support.answer_columns import (
-    NUMBER,
-    called_by_numbers,
-    in_order,
-    name_of_number,
-)
+from ..support.answer_columns import called_by_numbers
 from ..support.messages import few, found
-from ..support.table_cells import ENDINGS, WHOLE, numbers_in_cells
+from ..support.table_cells import ENDINGS, numbers_in_cells
 from ..support.table_files import plain_file
 
 # %% ../../nbs/compare/pair.ipynb #b45cbf93
@@ -119,223 +114,6 @@ class Pair:
     def __repr__(self):
         return f"Pair({self.old_name} → {self.new_name}, {self.n:,} examples)"
 
-# %% ../../nbs/compare/pair.ipynb #7bd8fc5e
-class _Coded(NamedTuple):
-    values: np.ndarray  # distinct ones, sorted
-    codes: np.ndarray  # (N,) int32 positions among them, -1 for a missing one
-
-
-def _coded(source, name):
-    """A column of labels or answers.
-
-    Raises ValueError for what is neither text nor whole numbers.
-    """
-    import polars as pl
-
-    series = source.column(name)
-    kind = series.dtype
-    if isinstance(kind, (pl.String, pl.Categorical, pl.Enum)):
-        return _coded_text(series, source.cells)
-    if kind.is_float() or kind.is_decimal():
-        series = series.cast(pl.Float64).fill_nan(None)
-        odd = series.filter(series != series.floor())
-        if len(odd):
-            told = few(odd.head(3).to_list(), len(odd))
-            raise ValueError(
-                f"{source.name}: `{name}` holds fractions ({told}): answers are whole numbers or "
-                "text; scores belong into a column `score`, probabilities into `prob_<class>`"
-            )
-    if not (kind.is_numeric() or kind in (pl.Boolean, pl.Null)):
-        raise ValueError(
-            f"{source.name}: `{name}` holds {kind}, which is neither a number nor text"
-        )
-    missing = series.is_null() if series.null_count() else None
-    whole = series.cast(pl.Int64, strict=False)
-    if whole.null_count() > series.null_count():
-        large = series.filter(whole.is_null() & series.is_not_null())
-        raise ValueError(
-            f"{source.name}: `{name}` holds {few(large.head(3).to_list(), len(large))}, which is "
-            "more than 64 bits hold: write such answers as text"
-        )
-    numbers = whole.fill_null(0).to_numpy()
-    coded = _coded_numbers(numbers if missing is None else numbers[~missing.to_numpy()])
-    if missing is None:
-        return coded
-    codes = np.full(len(series), -1, dtype=np.int32)
-    codes[~missing.to_numpy()] = coded.codes
-    return _Coded(coded.values, codes)
-
-
-def _coded_numbers(numbers):
-    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
-    if high - low > 1 << 20:
-        values, codes = np.unique(numbers, return_inverse=True)
-        return _Coded(values.tolist(), codes.astype(np.int32))
-    codes, there = np.empty(len(numbers), dtype=np.int32), np.zeros(high - low + 1, dtype=bool)
-
-    def code(part):
-        own = numbers[part] - low
-        codes[part], there[own] = own, True
-
-    by_block(code, len(numbers))
-    values = (np.flatnonzero(there) + low).tolist()
-    return _Coded(values, codes if there.all() else (np.cumsum(there, dtype=np.int32) - 1)[codes])
-
-
-def _coded_text(series, cells):
-    import polars as pl
-
-    series = (
-        series.cast(pl.Categorical(pl.Categories.random())) if series.dtype == pl.String else series
-    )
-    distinct = series.unique().drop_nulls()
-    numbers, values = distinct.to_physical().to_numpy(), distinct.cast(pl.String).to_list()
-    order = sorted(range(len(values)), key=values.__getitem__)
-    place = np.full(
-        int(numbers.max(initial=0)) + 2, -1, dtype=np.int32
-    )  # the last one stands for what is missing
-    place[numbers[order]] = np.arange(len(values))
-    if cells and "" in values:  # an empty cell is a missing answer, and "" comes first in any order
-        place, order = np.maximum(place, 0) - 1, order[1:]
-    return _Coded(
-        [values[i] for i in order], place[series.to_physical().fill_null(len(place) - 1).to_numpy()]
-    )
-
-# %% ../../nbs/compare/pair.ipynb #c3c09cb0
-def _one_kind(parts, old, new):
-    """All coded columns with values of one kind, by (side, field).
-
-    Raises ValueError where numbers meet text.
-    """
-    sides = {"old": old, "new": new}
-    loose = [key for key in parts if sides[key[0]].cells]
-    numbers = {key: _whole_numbers(parts[key].values) for key in loose}
-    spelled = all(WHOLE.fullmatch(value) for key in loose for value in parts[key].values)
-    if loose and (spelled or all(numbers.values()) and _spelled_otherwise(parts, loose)):
-        parts = parts | {key: _sorted_values(parts[key], numbers[key]) for key in loose}
-    else:
-        _check_loose({key: parts[key].values for key in loose}, sides)
-    text = any(_is_text(part) for part in parts.values())
-    if old.width and new.width and old.width != new.width and not (old.classes and new.classes):
-        raise ValueError(
-            f"{old.name} has {old.width} classes and {new.name} has {new.width}: "
-            "name the columns of the logits in both, or add the column `prediction`"
-        )
-    named = {
-        "old": _names_of_numbers(old, new, parts.get(("new", "prediction"))),
-        "new": _names_of_numbers(new, old, parts.get(("old", "prediction"))),
-    }
-    if text or any(named.values()) or old.classes and new.classes:
-        parts = {
-            key: _named(part, sides[key[0]], key[1], named[key[0]]) for key, part in parts.items()
-        }
-    first = {_is_text(part): (key, part) for key, part in reversed(parts.items()) if part.values}
-    if len(first) == 2:
-        _refuse_kinds(sides, {key: part.values for key, part in (first[False], first[True])})
-    return parts
-
-
-def _own_classes(source):
-    """The names of classes in a file's columns, prob_1 or logit_1, in order."""
-    wide = [name.partition("_") for name in source.schema]
-    return in_order([name for kind, _, name in wide if kind in ("prob", "logit")])
-
-
-def _has_places(source):
-    """Whether numbers are the places of logits without names."""
-    unnamed = not (source.classes or _own_classes(source))
-    return unnamed and bool(source.width or {"logits", "probabilities"} & {*source.schema})
-
-
-def _names_of_numbers(source, other, others_answers):
-    """Number -> name where the numbers of a source are names of classes: in a file that calls its
-    own so, and in one without classes and logits beside such names. Empty where they are indices,
-    or the other's numbers are names too. Raises ValueError where these are places.
-    """
-    classes, theirs = _own_classes(source), called_by_numbers(other.classes)
-    if (own := called_by_numbers(classes)) and _has_places(other):
-        raise ValueError(
-            f"{source.name} calls its classes {few(list(own.values()))}, and numbers of "
-            f"{other.name} are places of its logits, which have no names: name its columns "
-            "`prob_<class>`, or leave the logits out"
-        )
-    if source.classes or not theirs or _has_places(source):
-        return {}
-    beside_names = others_answers and _is_text(others_answers)
-    return theirs | own if beside_names or any(map(NUMBER.fullmatch, classes)) else {}
-
-
-def _whole_numbers(values):
-    """The numbers that the cells of one column stand for, 1.0 being 1; nothing where one is no
-    whole number, or stands there in two spellings.
-    """
-    found = [NUMBER.fullmatch(value) for value in values]
-    if not all(found):
-        return []
-    numbers = [int(one[1]) for one in found]
-    return numbers if len(set(numbers)) == len(numbers) else []
-
-
-def _spelled_otherwise(parts, loose):
-    """Whether some columns write whole numbers as 1 and others as 1.0."""
-    return any(parts[key].values and all(map(WHOLE.fullmatch, parts[key].values)) for key in loose)
-
-
-def _check_loose(values, sides):
-    """Raises ValueError where all cells of one csv column are numbers and none of another is."""
-    whole = {
-        key: [bool(WHOLE.fullmatch(value)) for value in given]
-        for key, given in values.items()
-        if given
-    }
-    numbers = next((key for key in whole if all(whole[key])), None)
-    names = next((key for key in whole if not any(whole[key])), None)
-    if numbers and names:
-        _refuse_kinds(sides, {key: values[key] for key in (numbers, names)})
-
-
-def _refuse_kinds(sides, values):
-    """ValueError for a column of numbers and one of text, (side, field) -> values."""
-    told = [
-        f"`{name}` of {sides[side].name} holds {kind} ({few(given)})"
-        for kind, ((side, name), given) in zip(("numbers", "text"), values.items())
-    ]
-    raise ValueError(
-        f"{' and '.join(told)}, so no two would ever be equal: write both as numbers or both as "
-        "text"
-    )
-
-
-def _is_text(part):
-    return bool(part.values) and isinstance(part.values[0], str)
-
-
-def _named(part, source, name, numbers):
-    """Numbers as the names of classes: indices where the source names its own, and else by what
-    these `numbers` are called, if any. Raises ValueError for an index that is none.
-    """
-    if numbers:
-        return _sorted_values(part, [name_of_number(value, numbers) for value in part.values])
-    if _is_text(part) or not source.classes:
-        return part
-    outside = [value for value in part.values if not 0 <= value < len(source.classes)]
-    if outside:
-        raise ValueError(
-            f"{source.name}: `{name}` holds {few(outside)}, which is no index of its "
-            f"{len(source.classes)} classes"
-        )
-    return _sorted_values(part, [source.classes[value] for value in part.values])
-
-
-def _sorted_values(part, values):
-    """The same codes for other values, sorted again."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    if order == list(range(len(values))):
-        return _Coded(values, part.codes)
-    place = np.empty(len(values) + 1, dtype=np.int32)
-    place[order], place[-1] = np.arange(len(values)), -1
-    return _Coded([values[i] for i in order], place[part.codes])
-
 # %% ../../nbs/compare/pair.ipynb #4fc17b84
 def _answers(old, new, rows):
     """answers, label, old, new for a Pair, if there are labels; and notes.
@@ -351,12 +129,12 @@ def _answers(old, new, rows):
     if not labelled or not (has("old", "prediction") and has("new", "prediction")):
         return {}, []
     parts = {
-        (side, name): _coded(sides[side][0], name)
+        (side, name): coded_column(sides[side][0], name)
         for side in sides
         for name in ("label", "prediction")
         if has(side, name)
     }
-    answers, codes = _in_one_code(_one_kind(parts, old, new), sides)
+    answers, codes = _in_one_code(of_one_kind(parts, old, new), sides)
     label, notes = codes[labelled[0], "label"], []
     if len(labelled) == 2:
         _refuse_other_labels(answers, label, codes["new", "label"], (old, new), rows.old)

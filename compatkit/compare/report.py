@@ -338,7 +338,7 @@ def columns_for(
     slices: Iterable[str],  # names of columns
     policy: Policy | None,  # Policy or None
 ) -> list[str]:
-    """The further columns that slices and policy speak of, as `inputs` wants them."""
+    """The further columns that slices and policy speak of, as `read_pair` wants them."""
     wanted = [
         *slices,
         *(name for rule in (policy.rules if policy else ()) for name in rule.where or rule.each),

@@ -1,4 +1,4 @@
-"""The room `questions`: splits that share no context, the same in every copy of the data, and
+"""The room `tasks`: splits that share no context, the same in every copy of the data, and
 bad data named.
 """
 
