@@ -464,22 +464,39 @@ def _columns_of_answers(
 
 def _why_unsure(answers: dict, columns: list, names: tuple, matrices: list) -> str:
     """Why it cannot be told how probable the labels are; empty where it can."""
-    used, numbers = np.unique(answers["label"]), not isinstance(answers["answers"][0], str)
+    numbers = not isinstance(answers["answers"][0], str)
+    if absent := _labels_without_place(answers, columns, numbers, names, matrices):
+        return absent
+    return _other_places(names, [list(classes or ()) for _, classes in matrices]) if numbers else ""
+
+
+def _labels_without_place(
+    answers: dict, columns: list, numbers: bool, names: tuple, matrices: list
+) -> str:
+    """Which labels are no class of either side; empty where enough of them are."""
+    used = np.unique(answers["label"])
     absent = [column[used] < 0 for column in columns]
-    if (absent[0] | absent[1]).all() or numbers and (absent[0] & absent[1]).any():
-        side = 0 if absent[0].any() else 1
-        strange = few([answers["answers"][code] for code in used[absent[side]]])
-        logits, classes = matrices[side]
-        told = few(classes) if classes else f"{logits.shape[1]} without names"
-        return f"{names[side]}: the labels {strange} are none of the classes ({told})"
-    before, after = (list(classes or ()) for _, classes in matrices)
+    if not ((absent[0] | absent[1]).all() or numbers and (absent[0] & absent[1]).any()):
+        return ""
+    side = 0 if absent[0].any() else 1
+    strange = few([answers["answers"][code] for code in used[absent[side]]])
+    logits, classes = matrices[side]
+    told = few(classes) if classes else f"{logits.shape[1]} without names"
+    return f"{names[side]}: the labels {strange} are none of the classes ({told})"
+
+
+def _other_places(names: tuple, classes: list) -> str:
+    """Which classes stand in other places on the other side, where numbers are places; empty
+    where none do, or the classes are called by numbers themselves.
+    """
+    before, after = classes
     moved = [name for name in before if name in after and before.index(name) != after.index(name)]
-    if numbers and moved and not (called_by_numbers(before) or called_by_numbers(after)):
-        return (
-            f"{names[0]} and {names[1]} have the classes {few(moved)} in other places, and the "
-            "labels are numbers: write names, as the columns are called"
-        )
-    return ""
+    if not moved or called_by_numbers(before) or called_by_numbers(after):
+        return ""
+    return (
+        f"{names[0]} and {names[1]} have the classes {few(moved)} in other places, and the "
+        "labels are numbers: write names, as the columns are called"
+    )
 
 # %% ../../nbs/compare/pair.ipynb #a6e17554
 def pair_of_sources(
