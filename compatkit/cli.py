@@ -760,16 +760,8 @@ def tables(
 
     Exit status: 0 done, 1 a job failed or a number differs, 2 unusable input.
     """
-    if run and verify:
-        raise ValueError("--run and --verify are two things: first make, then prove")
-    if (commands or ray or ray_grows or keep or gpus is not None) and not run:
-        raise ValueError("--commands, --ray, --gpus and --keep go with --run, such as --run all")
-    if (json or memory or device != "h100") and not plan:
-        raise ValueError("--json, --memory and --device go with --plan")
+    _refuse_together(context)
     if plan:
-        given = context.get_parameter_source("scale") is not click.core.ParameterSource.DEFAULT
-        if run or verify or (given and scale != "paper"):
-            raise ValueError("--plan stands alone, at the paper scale: --plan --scale paper")
         return _plan(only, task, seeds or 0, device, memory or 0.0, json)
     if verify:
         context.exit(_verify(only, data_dir, workers or 0, allow_unchecked))
@@ -787,6 +779,21 @@ def tables(
     if commands:
         return _print("".join(f"{_alone(one)}\n" for one in missing))
     context.exit(_make(missing, len(states), workers or 0, ray, cpus, gpus, ray_grows))
+
+
+def _refuse_together(context):
+    """ValueError for options of `tables` that do not go together."""
+    source, default = context.get_parameter_source, click.core.ParameterSource.DEFAULT
+    given = {name: value for name, value in context.params.items() if source(name) is not default}
+    if {"run", "verify"} <= given.keys():
+        raise ValueError("--run and --verify are two things: first make, then prove")
+    if given.keys() & {"commands", "ray", "ray_grows", "keep", "gpus"} and "run" not in given:
+        raise ValueError("--commands, --ray, --gpus and --keep go with --run, such as --run all")
+    if "plan" not in given:
+        if given.keys() & {"json", "memory", "device"}:
+            raise ValueError("--json, --memory and --device go with --plan")
+    elif given.keys() & {"run", "verify"} or given.get("scale", "paper") != "paper":
+        raise ValueError("--plan stands alone, at the paper scale: --plan --scale paper")
 
 
 def _export(folder):
@@ -834,21 +841,9 @@ def _make(missing, asked, workers, ray, cpus, gpus, grows=False):
     """Run the jobs, telling of each as it comes. Gives the exit status."""
     from tqdm import tqdm
 
-    from compatkit.experiments.tables import help_job, machines_share, run_jobs, run_jobs_on_ray
+    from compatkit.experiments.tables import help_job, run_jobs, run_jobs_on_ray
 
-    if grows and (not ray or gpus is None):
-        raise ValueError(
-            "--ray-grows goes with --ray and with --gpus, as the nodes that are there do not tell "
-            "how many GPUs a job will find; --gpus 0 for none"
-        )
-    if not ray and gpus is not None and (gpus < 1 or gpus % 1):
-        raise ValueError(
-            f"--gpus {gpus:g}: on this machine a worker has a whole GPU, so give 1, 2, …; a share "
-            "of one goes with --ray"
-        )
-    if not ray and any(job.scale == "paper" for job in missing) and not machines_share()[2]:
-        words = "no GPU is shown here, and the paper scale will take very long without one"
-        print(f"{words}: `--plan` says how many hours a GPU needs", file=sys.stderr)
+    _refuse_shares(missing, ray, gpus, grows)
     # a table at smoke is over before a second process has started
     helper = help_job if any(job.scale != "smoke" for job in missing) else None
     outcomes = (
@@ -870,6 +865,25 @@ def _make(missing, asked, workers, ray, cpus, gpus, grows=False):
         "already\n"
     )
     return 1 if failed else 0
+
+
+def _refuse_shares(missing, ray, gpus, grows):
+    """ValueError for a number of GPUs that cannot be given; a line where there is none at all."""
+    from compatkit.experiments.tables import machines_share
+
+    if grows and (not ray or gpus is None):
+        raise ValueError(
+            "--ray-grows goes with --ray and with --gpus, as the nodes that are there do not tell "
+            "how many GPUs a job will find; --gpus 0 for none"
+        )
+    if not ray and gpus is not None and (gpus < 1 or gpus % 1):
+        raise ValueError(
+            f"--gpus {gpus:g}: on this machine a worker has a whole GPU, so give 1, 2, …; a share "
+            "of one goes with --ray"
+        )
+    if not ray and any(job.scale == "paper" for job in missing) and not machines_share()[2]:
+        words = "no GPU is shown here, and the paper scale will take very long without one"
+        print(f"{words}: `--plan` says how many hours a GPU needs", file=sys.stderr)
 
 
 def _lines(error):
