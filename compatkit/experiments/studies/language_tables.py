@@ -247,48 +247,61 @@ def _bases_of_seeds(study: LanguageStudy) -> str:
 
 def notes(study: LanguageStudy, name: str | None = None) -> tuple:
     """What a reader of a table must know; None: a table of all upgrades."""
-    task, recipe, scores = study.task, study.recipe, study.measure == "rouge1"
+    task, recipe = study.task, study.recipe
     bases = f"bases: {'; '.join(words_for(study, one) for one in study.names)}"
     if name is not None:
         old, new = (words_for(study, one) for one in study.upgrades[name])
         bases = f"old base: {old}; new base: {new}"
     validation = "" if task.selection_chooses_epoch else " (a fifth of them validation)"
-    treated = study.runs[name].treated.values() if name in study.runs else ()
-    aligned = [
-        run.results["aligned"] for runs in treated for run in runs if "aligned" in run.results
-    ]
-    lines = [
+    return (
         f"{task.rule}; {len(task.train):,} training{validation}, {len(task.selection):,} "
         f"selection, {len(task.test):,} test examples",
         f"{bases}; {_bases_of_seeds(study)}",
         f"adapters: rank {recipe.rank}, alpha {recipe.alpha:g}, rate {recipe.learning_rate:g}, "
         f"{recipe.epochs} epochs, the best by validation loss; all tokens learnt",
-    ]
+        _origin_of_bases(study),
+        *_notes_on_tokenizers(study, name),
+        *_notes_on_measures(study),
+    )
+
+
+def _origin_of_bases(study: LanguageStudy) -> str:
+    """Whose bases they are, and on what they were pretrained."""
     if study.scale == "paper":
-        lines.append('"as in the paper": reported on test')
-    else:
-        lines.append(
-            "the bases were pretrained here, on the text of "
-            + (
-                "other tasks' training splits only"
-                if any(map(reads_other_texts, study.names))
-                else "the task's training split only"
-            )
-        )
-    if aligned:
-        lines.append(f"two tokenizers: the old model's answers aligned by spans, {aligned[0]}")
+        return '"as in the paper": reported on test'
+    others = any(map(reads_other_texts, study.names))
+    whose = "other tasks' training splits" if others else "the task's training split"
+    return f"the bases were pretrained here, on the text of {whose} only"
+
+
+def _notes_on_tokenizers(study: LanguageStudy, name: str | None) -> list[str]:
+    """How well answers in the tokens of one tokenizer were aligned with those of another, if an
+    upgrade has two.
+    """
+    treated = study.runs[name].treated.values() if name in study.runs else ()
+    aligned = [
+        run.results["aligned"] for runs in treated for run in runs if "aligned" in run.results
+    ]
+    return [
+        f"two tokenizers: the old model's answers aligned by spans, {one}" for one in aligned[:1]
+    ]
+
+
+def _notes_on_measures(study: LanguageStudy) -> list[str]:
+    """Who asked on test, and what the columns mean where they mean something else."""
+    lines = []
     if study.files:
         lines.append(f"asked on test by lm-evaluation-harness {harness_version()}")
-    if scores:
+    if study.measure == "rouge1":
         lines.append(
             "ROUGE-1 is a mean over examples; NFR_D and PFR_D: shares that got worse and better; "
             "as old: equal texts; M_g and M_r: mean sizes, in points"
         )
-    if study.chosen.table == "figure5" and all(len(one.choices) == 2 for one in task.test):
+    if study.chosen.table == "figure5" and all(len(one.choices) == 2 for one in study.task.test):
         lines.append(
             "with two choices an inconsistency flip is a negative flip; HellaSwag has four"
         )
-    return tuple(lines)
+    return lines
 
 
 def result_table(
