@@ -57,9 +57,10 @@ class Claim:
 _PCT, _GF, _BCWI, _MUSCLE = "Positive-Congruent Training", "Gated Fusion", "BCWI", "MUSCLE"
 _FD, _NEW = ("FD-KL", "FD-LM"), ("new model",)
 _MASKS = ("o right", "KL to o everywhere", "CE + ")
-_2 = tuple(f"distillation:{table}" for table in ("main", "2a", "all_images", "2b", "resnet20"))
-_1 = ("gated_fusion:main", "gated_fusion:1")
-_12 = (*_1, "gated_fusion:2")
+# tables in which a paper's own was tried: PCT's 2, Gated Fusion's 1, and its 1 and 2
+_PCT_2 = tuple(f"distillation:{table}" for table in ("main", "2a", "all_images", "2b", "resnet20"))
+_GF_1 = ("gated_fusion:main", "gated_fusion:1")
+_GF_1_2 = (*_GF_1, "gated_fusion:2")
 _COMPATIBILITY = "compatibility adapter"
 _ADAPTER = ("muscle:main", "muscle:3", "muscle:4", "muscle:5")
 _UPDATE = ("bcwi:main", "bcwi:curve", "bcwi:classes")
@@ -67,9 +68,9 @@ _NEAR_OLD = ("EWC", "prior weight decay", "Mixout", "distillation")
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #claimc01
 _OF_PCT = (
-    Claim(_PCT, "Focal distillation cuts NFR by more than half (table 2)", _2, _FD, _NEW, 0.5),
-    Claim(_PCT, "… at about equal error", _2, _FD),
-    Claim(_PCT, "Naive re-weighting does not halve it", _2, ("naive",), _NEW, 0.5, True),
+    Claim(_PCT, "Focal distillation cuts NFR by more than half (table 2)", _PCT_2, _FD, _NEW, 0.5),
+    Claim(_PCT, "… at about equal error", _PCT_2, _FD),
+    Claim(_PCT, "Naive re-weighting does not halve it", _PCT_2, ("naive",), _NEW, 0.5, True),
     Claim(
         _PCT,
         "At the paper's strength (λ 1) focal distillation lowers accuracy a little (section 6)",
@@ -78,13 +79,15 @@ _OF_PCT = (
         _NEW,
         quantity=ACCURACY,
     ),
-    Claim(_PCT, "Ensembles on both sides have the lowest NFR", _2, ("ensemble of",), (EACH_OTHER,)),
-    Claim(_PCT, "Focal distillation lowers NFR at all", _2, _FD, _NEW),
-    Claim(_PCT, "Matching logits lowers it more than matching KL", _2, ("FD-LM",), ("FD-KL",)),
+    Claim(
+        _PCT, "Ensembles on both sides have the lowest NFR", _PCT_2, ("ensemble of",), (EACH_OTHER,)
+    ),
+    Claim(_PCT, "Focal distillation lowers NFR at all", _PCT_2, _FD, _NEW),
+    Claim(_PCT, "Matching logits lowers it more than matching KL", _PCT_2, ("FD-LM",), ("FD-KL",)),
     Claim(
         _PCT,
         "Relative NFR without treatment is below 100 %",
-        (*_2, "distillation:4", "distillation:5a"),
+        (*_PCT_2, "distillation:4", "distillation:5a"),
         _NEW,
         ("100 %",),
         quantity=RELATIVE,
@@ -298,16 +301,16 @@ _OF_GATED_FUSION = (
     Claim(
         _GF,
         "Gated fusion has the lowest NFR of all methods (tables 1, 2)",
-        _12,
+        _GF_1_2,
         ("gated fusion",),
         (EACH_OTHER,),
     ),
-    Claim(_GF, "… without loss of accuracy", _12, ("gated fusion",)),
-    Claim(_GF, "… and lower NFR than the untreated model", _12, ("gated fusion",), _NEW),
+    Claim(_GF, "… without loss of accuracy", _GF_1_2, ("gated fusion",)),
+    Claim(_GF, "… and lower NFR than the untreated model", _GF_1_2, ("gated fusion",), _NEW),
     Claim(
         _GF,
         "Without treatment NFR is larger than the gain in accuracy (table 1; section 5.1)",
-        _1,
+        _GF_1,
         _NEW,
         ("gain in accuracy",),
         quantity=NEW_ERRORS,
@@ -317,21 +320,21 @@ _OF_GATED_FUSION = (
         _GF,
         "The gate chooses when to trust the old model: a constant gate of the same mean flips "
         "more (ours)",
-        _12,
+        _GF_1_2,
         ("gated fusion",),
         ("constant gate",),
     ),
     Claim(
         _GF,
         "Old–new mixtures flip less than distillation",
-        _12,
+        _GF_1_2,
         MIXTURES,
         ("dynamic distillation",),
     ),
     Claim(
         _GF,
         "Old–new mixtures flip less than a vote of five (table 1)",
-        _1,
+        _GF_1,
         MIXTURES,
         ("vote of 5",),
     ),

@@ -383,6 +383,7 @@ CATALOGUE = (
             ("muscle-{task}-{scale}-b-main", ("arithmetic", "piqa")),
             ("muscle-{task}-{scale}-c-main", ("arithmetic", "piqa")),
             ("muscle-{task}-{scale}-d-main", ("arithmetic",)),
+            ("muscle-{task}-{scale}-f-main", ("piqa",)),
         )
         for entry in _of(
             "compatkit",
