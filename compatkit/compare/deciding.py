@@ -366,9 +366,7 @@ def _keys(ids):
 
 # %% ../../nbs/compare/deciding.ipynb #1db8f16e
 def _pieces(path, rows=50_000):
-    """The Predictions of a file, so many rows at a time (a csv in blocks of 20 bytes a row, for
-    Arrow reads 32 of them ahead).
-    """
+    """The Predictions of a file, so many rows at a time (a csv too, as polars cuts it)."""
     path = Path(path)
     with checked_file(path):
         cut = {".parquet": _cut_parquet, ".csv": _cut_csv, ".jsonl": _cut_jsonl}[path.suffix]

@@ -342,6 +342,7 @@ def examples_for_equality(
     margin: float,  # the change that is too small to matter
     power: float = POWER,
     level: float = 0.95,  # of the interval
+    of_flips: bool = True,  # else the variance is that of score differences
 ) -> float:
     """The examples at which the interval of a gain that is truly 0 lies within the margin, with
     this probability.
@@ -350,7 +351,7 @@ def examples_for_equality(
     reach = normal.inv_cdf((1 + level) / 2)
     scale = ((reach + normal.inv_cdf((1 + power) / 2)) / margin) ** 2
     n = variance * scale
-    if n * variance > 60 or not 0 <= variance < 1:
+    if not of_flips or n * variance > 60 or not 0 <= variance < 1:
         return n
 
     def enough(size):

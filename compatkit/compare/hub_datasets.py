@@ -106,7 +106,7 @@ def read_dataset(
             if names_hub(path)
             else _frame_of_folder(path, split)
         )
-    except (*OTHER_SHAPE, pl.exceptions.PolarsError) as error:
+    except (*OTHER_SHAPE, pl.exceptions.PolarsError, FileNotFoundError) as error:
         raise ValueError(f"{path.name}: this data set is broken ({error})") from None
     names = {
         here: name

@@ -69,7 +69,7 @@ def _hashes(source, seed=1):
     if not (
         kind.is_integer() or isinstance(kind, (pl.String, pl.Categorical, pl.Enum, pl.Boolean))
     ):
-        some = source.rows(np.arange(2), ["id"])["id"].to_list()
+        some = source.column("id").head(2).to_list()
         told = "floats" if kind.is_float() else kind
         raise ValueError(
             f"{source.name}: ids must be text or whole numbers, not {told} ({few(some)}): turn "

@@ -326,7 +326,7 @@ def without_answers(
         ids = few([shown(key) for some in troubled for key in some])
         raise ValueError(f"{told} (ids {ids}): run them again, or choose --errors wrong or drop")
     if errors == "wrong":
-        return keys, [f"{told}: they count as wrong; --errors drop leaves them out."]
+        return keys, [f"{told}: they count as wrong, a score as 0; --errors drop leaves them out."]
     gone = set().union(*troubled)
     if len(gone) == len(keys):
         raise ValueError(f"{told}: nothing is left to compare")

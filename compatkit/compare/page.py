@@ -112,7 +112,7 @@ def _count(value):
 
 
 def _digits(examples):
-    """Decimals of a percentage: a second one only where a single example is less than it."""
+    """Decimals of a percentage: two where one example is 0.05 % or less."""
     return 2 if examples >= 2000 else 1
 
 

@@ -35,7 +35,7 @@ from compatkit.compare.sources import (
 )
 from ..metrics import Sureness
 from ..predictions import Predictions, log_probability
-from ..support.answer_columns import called_by_numbers
+from ..support.answer_columns import called_by_numbers, matrix_of_lists
 from ..support.messages import few, found
 from ..support.table_cells import ENDINGS, numbers_in_cells
 from ..support.table_files import plain_file
@@ -71,6 +71,7 @@ class Pair:
     details: Callable | None = None  # positions -> a dictionary each: id, texts, further columns
     further: tuple = ()  # every name that a further column may have there
     classes: tuple | None = None  # names of the places that numbers among the answers are
+    paths: tuple = ()  # of the files that were read, which nothing written may replace
 
     @property
     def n(self) -> int:
@@ -398,10 +399,8 @@ def _matrix_of(source: Source) -> tuple[np.ndarray, tuple | None] | None:
                 tuple(column.removeprefix(prefix) for column in wide),
             )
         elif name in source.schema and isinstance(source.schema[name], (pl.List, pl.Array)):
-            matrix, classes = (
-                np.array(source.column(name).to_list(), dtype=np.float64),
-                source.classes,
-            )
+            lists = matrix_of_lists(source.column(name), name, source.column("id"))
+            matrix, classes = lists.astype(np.float64), source.classes
         else:
             continue
         if matrix.ndim != 2 or matrix.size > _MOST_NUMBERS:
@@ -502,7 +501,7 @@ def _other_places(names: tuple, classes: list) -> str:
 def pair_of_sources(
     old: Source,
     new: Source,
-    on_missing: str,  # error or intersection
+    on_missing: str,  # error or drop
     columns: Sequence[str] | None = None,  # to slice by
     names: tuple[str, str] | None = None,  # of the versions; those of the sources by default
 ) -> Pair:
@@ -614,7 +613,8 @@ def read_pair(
     names = _names(*paths)
     if any(map(reader_of, paths)):
         names = sides if all(sides) else names
-        return _of_logs(read_logs(*paths, on_missing, wanted, sides), columns, names)
+        pair = _of_logs(read_logs(*paths, on_missing, wanted, sides), columns, names)
+        return replace(pair, paths=tuple(paths))
     if folder := next((path for path in paths if path.is_dir() and not is_dataset(path)), None):
         raise ValueError(no_log(folder))
     shown = [
@@ -622,7 +622,7 @@ def read_pair(
     ]
     sources = [_opened(path, rename, name) for path, name in zip(paths, shown)]
     _check_rename(rename, paths, sources)
-    return pair_of_sources(*sources, on_missing, columns, names)
+    return replace(pair_of_sources(*sources, on_missing, columns, names), paths=tuple(paths))
 
 
 def _opened(path, rename, name):
@@ -688,6 +688,7 @@ def read_columns(
     pair = pair_of_sources(
         _one_of_two(table, old, new), _one_of_two(table, new, old), "error", columns, (old, new)
     )
+    pair = replace(pair, paths=(path,))
     if not without:
         return pair
     return replace(pair, notes=(*pair.notes, "There is no column `id`: rows are numbered from 1."))

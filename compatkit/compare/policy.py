@@ -392,6 +392,13 @@ def too_small(policy: Policy | None, pair: Pair) -> Iterator[str]:
                 )
 
 
+def _needed(name: str, of_slice: bool) -> str:
+    """What a limit needs, in words; a mean difference is taken of all examples alone."""
+    if LIMITS[name].measure != "mean_difference":
+        return "labels"
+    return "scores, and all examples" if of_slice else "scores"
+
+
 def gate(
     policy: Policy,
     pair: Pair,
@@ -412,8 +419,7 @@ def gate(
                 if LIMITS[name].measure not in estimates:
                     raise ValueError(
                         f"{name} cannot be judged{' for a slice' if where else ''}: that needs "
-                        f"{'scores' if LIMITS[name].measure == 'mean_difference' else 'labels'}, "
-                        "and all examples"
+                        f"{_needed(name, bool(where))}"
                     )
                 conditions.append(_condition(name, number, estimates, where))
     statuses = {condition["status"] for condition in conditions}

@@ -21,6 +21,7 @@ from xml.etree import ElementTree
 
 # %% ../../nbs/compare/pull_requests.ipynb #ee911e59
 from .flips import flip_rows
+from .policy import Policy
 from .report import Comparison, compare
 from .sections import Data, as_markdown, in_markdown, percent, visible
 from .series import prose
@@ -113,6 +114,11 @@ def gate(
         check_blessed(path)
     if are_suites(paths):
         policy = Path(policy) if isinstance(policy, (str, os.PathLike)) else policy
+        if isinstance(policy, Policy):
+            raise ValueError(
+                "two folders are judged by tiers: give the policy as a dictionary or as the path "
+                "of a TOML file, not as a Policy"
+            )
         found = compare_suites(*paths, policy, **options)
     else:
         found = compare(old, new, policy=policy, **options)
@@ -159,8 +165,12 @@ def _broken(found: Comparison) -> Iterator[str]:
     lost, more = _lost(found)
     if not lost:
         return
-    names = [name for name in ("id", "task", "label", "old", "new") if name in lost[0]]
-    yield from ("", f"**{len(lost) + more:,} answers were right and are wrong now**", "")
+    words = "answers were right and are wrong now"
+    names = ["id", "task", "label", "old", "new"]
+    if found.pair.label is None:
+        words, names = "scores fell", ["id", "task", "old_score", "new_score"]
+    names = [name for name in names if name in lost[0]]
+    yield from ("", f"**{len(lost) + more:,} {words}**", "")
     yield from (f"| {' | '.join(names)} |", f"|{' :-- |' * len(names)}")
     for row in lost:
         yield f"| {' | '.join(in_markdown(Data(row.get(name, ''))) for name in names)} |"
@@ -227,7 +237,8 @@ def _of_suite(suite: Suite) -> Iterator[str]:
         if lost:
             shown = ", ".join(in_markdown(Data(row.get("id", ""))) for row in lost)
             beyond = f" and {more:,} more" if more else ""
-            yield from ("", f"{in_markdown(Data(name))} no longer has right: {shown}{beyond}")
+            words = "fell on" if one.comparison.pair.label is None else "no longer has right"
+            yield from ("", f"{in_markdown(Data(name))} {words}: {shown}{beyond}")
     for section in others:
         yield from ("", *as_markdown(section).split("\n"))
 
@@ -255,8 +266,18 @@ def annotations(found: Comparison | Suite) -> list[str]:
         if one["status"] in kinds
     ]
     title = f"{visible(found.summary['old'])} to {visible(found.summary['new'])}: {found.verdict}"
-    bad = found.status is None and not _passes(found)
-    return [*lines, _command("error" if bad else "notice", title, visible(found.reason, 1000))]
+    level = "notice" if _passes(found) or not _beyond_conditions(found) else kinds[_status(found)]
+    return [*lines, _command(level, title, visible(found.reason, 1000))]
+
+
+def _status(found: Comparison) -> str:
+    """The gate's status; where none was asked for, whether the new version is not worse."""
+    return found.status or ("holds" if _passes(found) else "failed")
+
+
+def _beyond_conditions(found: Comparison) -> bool:
+    """Whether the status is that of no condition: there is none, or the verdict overrules them."""
+    return _status(found) not in {one["status"] for one in _conditions(found)}
 
 
 def _level(suite: Suite) -> str:
@@ -303,8 +324,8 @@ def _cases(found: Comparison | Suite) -> Iterator[tuple[str, str, str]]:
         return
     for one in _conditions(found):
         yield f"{one['name']}, {_where(one)}", one["status"], one["reason"]
-    if not _conditions(found):
-        yield "verdict, all examples", "holds" if _passes(found) else "failed", found.reason
+    if _beyond_conditions(found):
+        yield "verdict, all examples", _status(found), found.reason
 
 
 def junit(found: Comparison | Suite) -> str:

@@ -185,7 +185,7 @@ def flaky(counts: Counts) -> np.ndarray:
 
 # %% ../../nbs/compare/repeats.ipynb #3f2c817f
 def _estimate(value: float, interval: tuple[float, float], n: int) -> dict:
-    """A value with its interval, as in `verdict`."""
+    """A value with its interval, as in `estimates`."""
     return {"value": float(value), "low": interval[0], "high": interval[1], "n": n}
 
 

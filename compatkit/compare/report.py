@@ -206,6 +206,7 @@ _TONES = {
     "better and compatible": "good",
     "better but regresses": "warn",
     "regresses without measurable gain": "bad",
+    "answers are spelled otherwise": "warn",
     "worse": "bad",
     "holds": "good",
     "failed": "bad",
@@ -376,7 +377,10 @@ def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None):
 
     names = names or (heading(old, "old"), heading(new, "new"))
     return pair_of_sources(
-        _as_source(old, "old", names[0]), _as_source(new, "new", names[1]), on_missing
+        _as_source(old, "old", names[0]),
+        _as_source(new, "new", names[1]),
+        on_missing,
+        columns or None,  # all but free text where none is asked for: they are in memory anyway
     )
 
 
@@ -465,7 +469,7 @@ def compare(
         share(margin, "margin"),
         share(confidence, "confidence"),
     )
-    return Comparison(pair, summarize(pair, settings), _paths([old, new, policy]))
+    return Comparison(pair, summarize(pair, settings), (*_paths([old, new, policy]), *pair.paths))
 
 # %% ../../nbs/compare/report.ipynb #dd1718dc
 def _headings(versions):

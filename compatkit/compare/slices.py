@@ -176,7 +176,9 @@ def column_levels(
     """
     if name in pair.columns:
         if numeric and pair.columns[name].dtype.kind not in "iuf":
-            raise ValueError(f"the column {name!r} holds text, so it cannot be taken as numeric")
+            raise ValueError(
+                f"the column {name!r} holds no numbers, so it cannot be taken as numeric"
+            )
         return levels(pair.columns[name], numeric)
     if name == "label" and pair.label is not None:
         return Levels(pair.label, [str(answer) for answer in pair.answers])
@@ -194,7 +196,7 @@ class Once(NamedTuple):
 
 
 def once(
-    pair: Pair,  # inputs.Pair
+    pair: Pair,  # pair.Pair
 ) -> Once:
     """The rows that stand for all examples: all of them, or one metric of each kind per task."""
     if pair.task is None:
@@ -243,7 +245,7 @@ class Flips(NamedTuple):
 
 
 def flip_positions(
-    pair: Pair,  # inputs.Pair
+    pair: Pair,  # pair.Pair
 ) -> Flips:
     """Positions of the negative and of the positive flips: of answers, or of scores where there
     are no labels.

@@ -145,7 +145,8 @@ def p_by_task(tasks: list[Losses], together: UnionTest) -> list[float]:
     return [max(p, together.union) for p in holm([p_worse(task) for task in tasks])]
 
 # %% ../../nbs/compare/suites.ipynb #40f28ecb
-_TABLES = (".csv", ".jsonl", ".parquet")
+_TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+_OF_HARNESS = ("samples_", "results_")  # how its jsonl and json files begin, which a folder reads
 _LOGS = (".eval", ".json")
 _NAMELESS = ("tests", "table", "results", "scenario")  # tasks whose logs do not name them
 
@@ -173,9 +174,14 @@ def _files(folder: Path) -> list[Path]:
     return [
         path
         for path in sorted(folder.iterdir())
-        if not path.name.startswith((".", "samples_", "results_"))
+        if not (path.name.startswith(".") or _of_harness(path))
         and (path.is_file() and path.suffix in _TABLES or _is_log(path))
     ]
+
+
+def _of_harness(path: Path) -> bool:
+    """Whether lm-evaluation-harness writes such files, which are read as one folder."""
+    return path.suffix in (".json", ".jsonl") and path.name.startswith(_OF_HARNESS)
 
 
 def _is_log(path: Path) -> bool:
@@ -279,12 +285,14 @@ def load_tiers(
     path: Path | None,
     **limits: Any,  # of every task; they replace the file's
 ) -> list[Tier]:
-    """The tiers of a TOML file, or one without limits.
+    """The tiers of a TOML file; without one, a single tier with these limits.
 
-    Raises ValueError that begins with the file's name.
+    Raises FileNotFoundError, and ValueError that begins with the file's name.
     """
     if path is None:
         return tiers_of(limits)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no policy file {path}")
     try:
         return tiers_of(tomllib.loads(path.read_text(encoding="utf-8-sig")) | limits)
     except ValueError as error:

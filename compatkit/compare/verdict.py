@@ -115,6 +115,7 @@ class _Evidence(NamedTuple):
     gain: dict  # value, low, high, n
     variance: float  # of one example's change
     words: str
+    of_flips: bool  # whether it is a change of accuracy
 
 
 def _direction(gain: dict, enough: bool, margin: float, level: float) -> str | None:
@@ -155,7 +156,7 @@ def _evidence(overall: dict, margin: float, level: float) -> _Evidence:
         variance = gain["n"] * reach**2
     direction = _direction(gain, enough, margin, level)
     words = _in_sentence(thing, *sides, gain, beside, level)
-    return _Evidence(direction, gain, variance, words)
+    return _Evidence(direction, gain, variance, words, "accuracy_gain" in overall)
 
 # %% ../../nbs/compare/verdict.ipynb #07c9fe47
 def _for_direction(evidence: _Evidence, margin: float, power: float, level: float) -> tuple:
@@ -164,7 +165,7 @@ def _for_direction(evidence: _Evidence, margin: float, power: float, level: floa
     if evidence.direction == "better" or abs(gain["value"]) > margin:
         size = examples_for_gain(gain["value"], evidence.variance, power, level)
         return "the gain is what it seems", size
-    needed = examples_for_equality(evidence.variance, margin, power, level)
+    needed = examples_for_equality(evidence.variance, margin, power, level, evidence.of_flips)
     return "the two are equal", max(smallest_sample(min(margin, 0.01), level), needed)
 
 
@@ -372,7 +373,8 @@ def _range(pair: Pair) -> float:
         float(end([end(score) for score in (pair.old_score, pair.new_score)]))
         for end in (np.min, np.max)
     )
-    return 1.0 if low >= 0 and high <= 1 else high - low
+    inside = low >= 0 and high <= 1
+    return 1.0 if inside or low == high else high - low
 
 
 def _plain(value: object) -> object:

@@ -31,6 +31,7 @@ class ManyVersions(Protocol):
     names: tuple[str, ...]  # V headings
     examples: int
     kind: str  # "accuracy" or "mean score"
+    confidence: float  # of the intervals
     level: list[float]  # V accuracies or mean scores
     nfr: np.ndarray  # (V, V): of replacing the row's version by the column's
     gain: np.ndarray  # (V, V): of accuracy or mean score

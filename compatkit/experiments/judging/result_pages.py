@@ -206,8 +206,8 @@ fewer than three seeds. *Holds by paying*: there are fewer flips, but the method
 than the untreated model, reliably or by more than half a point in the mean (the tables mark only
 what is reliable). *Without loss* holds where the lower end of the difference in accuracy lies above
 −0.5 points, and fails where the upper end lies below 0; where selection found no setting of one of
-several methods, it does not hold either. Of several comparisons the least favourable decides, and
-refutes a claim only at 1 − 0.05 / their number. *The lowest of all*: methods that pay with accuracy
+several methods, the verdict is at most *undecided*. Of several comparisons the least favourable
+decides, and refutes a claim only at 1 − 0.05 / their number. *The lowest of all*: methods that pay with accuracy
 are no rivals of one that does not, and a mixture of old and new answers is asked with its whole
 curve on test (with hindsight, then), at the claimed method's own accuracy. *None qualified*: no
 setting is as accurate on the selection split as its rule asks, which is the untreated model's

@@ -80,8 +80,8 @@ def fuse_once(
     checkpoint, then predictions.
 
     Keeps for selection and test: the fused predictions (with the column gate) and, as
-    `<split>-alone`, those of the new
-    model inside it without the old one; the embeddings E_n of the test split; the model's weights.
+    `<split>-alone`, those of the new model inside it without the old one; the embeddings E_n of
+    both splits; the model's weights.
     """
     temperature = fitted_temperature(old) if setting.temperature == "fit" else setting.temperature
     treatment, rate = LearnGate(setting.drop_gate, temperature, seed), setting.learning_rate

@@ -73,7 +73,7 @@ def in_the_tasks_classes(old: Predictions, classes: tuple) -> Predictions:
     elif old.logits is not None and old.logits.shape[1] != width:
         raise ValueError(
             f"the old logits have {old.logits.shape[1]} columns without names, and the task has "
-            f"{width} classes: name the columns (logits_NAME in a csv)"
+            f"{width} classes: name the columns (logit_NAME in a csv)"
         )
     columns = columns_of(old.require("prediction"), classes, width, "the old answers")
     if (columns < 0).any():
