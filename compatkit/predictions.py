@@ -992,12 +992,15 @@ def read_jsonl(
     }
     ids = fields.get("id", range(len(objects)))
     classes, called = fields.pop("classes", [None])[0], None
+    if not isinstance(classes, list | None):
+        raise ValueError(f"`classes` must be a list of names, and is {classes!r}")
     for name in ("logits", "probabilities"):
         if name in fields:
             own, fields[name] = json_matrix(fields[name], name, ids)
             classes, called = None, called or classes or own
     if "score" in fields:
-        fields["score"] = [np.nan if v is None else v for v in fields["score"]]
+        scores = [np.nan if v is None else v for v in fields["score"]]
+        fields["score"] = json_floats(scores, "score", ids)
     called = called or from_wide(fields, json_floats)
     return from_fields(fields, classes, called)
 
@@ -1014,6 +1017,9 @@ def _from_samples(objects, path):
     names = list(dict.fromkeys(m for o in objects for m in o.get("metrics", ())))
     columns = {m: [o.get(m) for o in objects] for m in names if m not in _FIELDS}
     answers = [o["filtered_resps"] for o in objects]
+    if wrong := [i for i, a in enumerate(answers) if not isinstance(a, list)]:
+        told = few(ids[wrong[:3]].tolist(), len(wrong))
+        raise ValueError(f"`filtered_resps` must be a list in every line; it is not for ids {told}")
     if not all(
         len(a) > 1 and all(isinstance(pair, list) and len(pair) == 2 for pair in a) for a in answers
     ):
@@ -1056,7 +1062,12 @@ def right_choice(
         return int(target)
     arguments = sample.get("arguments", {})
     arguments = arguments.values() if isinstance(arguments, Mapping) else arguments
-    choices = [str(a["arg_1"] if isinstance(a, Mapping) else a[1]).strip() for a in arguments]
+    try:
+        choices = [str(a["arg_1"] if isinstance(a, Mapping) else a[1]).strip() for a in arguments]
+    except (IndexError, KeyError, TypeError):
+        raise ValueError(
+            f"{identity}: `arguments` must hold a context and a text for each choice"
+        ) from None
     if choices.count(target) != 1:
         raise ValueError(
             f"the target {target!r} of {identity!r} is neither the number of a choice nor the text "

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 import weakref
@@ -879,3 +880,33 @@ def test_a_truth_value_is_the_class_that_is_called_so(tmp_path, order):
     path = tmp_path / "new.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert Predictions.load(path).correct.all()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('{"id": 1, "label": "a", "classes": 5, "prediction": "a"}', "`classes` must be a list"),
+        ('{"id": 1, "score": "x"}', "column `score` needs numbers, and holds 'x' for ids 1"),
+        ('{"id": 1, "label": 0, "logits": ["x", 2]}', "`logits` needs numbers, and holds 'x'"),
+        ('{"id": 1, "label": 0, "logits": [{"a": 1}, 2]}', "`logits` needs numbers, and holds"),
+    ],
+)
+def test_a_line_of_another_shape_is_named(tmp_path, line, told):
+    (tmp_path / "answers.jsonl").write_text(line + "\n")
+    with pytest.raises(ValueError, match=re.escape(told)):
+        Predictions.load(tmp_path / "answers.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"filtered_resps": 5}, "`filtered_resps` must be a list in every line"),
+        ({"arguments": [["only"]]}, "`arguments` must hold a context and a text for each choice"),
+    ],
+)
+def test_a_sample_of_another_shape_is_named(tmp_path, entry, told):
+    sample = {"doc_id": 0, "target": "b", "filtered_resps": [[-1.0, True], [-2.0, False]]}
+    path = tmp_path / "samples_quiz.jsonl"
+    path.write_text(json.dumps(sample | entry) + "\n")
+    with pytest.raises(ValueError, match=told):
+        Predictions.load(path)

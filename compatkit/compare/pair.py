@@ -399,7 +399,7 @@ def _matrix_of(source: Source) -> tuple[np.ndarray, tuple | None] | None:
                 tuple(column.removeprefix(prefix) for column in wide),
             )
         elif name in source.schema and isinstance(source.schema[name], (pl.List, pl.Array)):
-            lists = matrix_of_lists(source.column(name), name, source.column("id"))
+            lists = matrix_of_lists(source.column(name), name, source.column("id").to_list())
             matrix, classes = lists.astype(np.float64), source.classes
         else:
             continue

@@ -36,6 +36,7 @@ from compatkit.experiments.running.runs import (
     run_id,
     run_once,
 )
+from ..support.outputs import COMMENT_MARK, is_ours
 
 # %% ../../nbs/experiments/tables.ipynb #5dd35b35
 class JobFailed(RuntimeError):
@@ -429,12 +430,15 @@ def export_tables(
 ) -> list[Path]:
     """Write every kept table as NAME.csv, NAME.tex and NAME.md, and claims.md; gives the files.
 
-    ValueError names a table that is none.
+    ValueError names a table that is none, or a folder with files that no export wrote.
     """
     from compatkit.experiments.judging.claim_verdicts import claims_markdown
 
     kept, folder = Path(results or results_folder()), Path(folder)
-    texts = {"claims.md": claims_markdown(kept)}
+    said = folder / "claims.md"
+    if folder.is_dir() and any(folder.iterdir()) and not (said.is_file() and is_ours(said)):
+        raise ValueError(f"{folder} holds files that no export wrote: name an empty folder")
+    texts = {said.name: f"{COMMENT_MARK}\n\n{claims_markdown(kept)}"}
     for name, table in kept_tables(kept).items():
         texts |= {
             f"{name}.csv": table.to_csv(),

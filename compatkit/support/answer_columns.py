@@ -320,4 +320,10 @@ def json_matrix(
         if wrong:
             raise ValueError(f"`{name}` names other classes for ids {few([ids[i] for i in wrong])}")
         rows = [[row[c] for c in classes] for row in rows]
-    return classes, np.array(rows, dtype=np.float64)
+    try:
+        return classes, np.array(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        for identity, row in zip(ids, rows):  # which names the offender
+            known = [np.nan if value is None else value for value in row]
+            json_floats(known, name, [identity] * len(row))
+        raise

@@ -662,3 +662,19 @@ def test_a_pair_cannot_be_changed():
     pair = Pair.of(Predictions(["a"], [1], [1]), Predictions(["a"], [1], [0]))
     with pytest.raises(AttributeError):
         pair.label = None
+
+
+def test_probabilities_of_other_lengths_are_noted_by_id(tmp_path):
+    rows = {"id": ["a", "b"], "label": [0, 1], "prediction": [0, 1]}
+    lists = [[0.5, 0.5], [0.2, 0.3, 0.5]]
+    pl.DataFrame(rows | {"probabilities": lists}).write_parquet(tmp_path / "o.parquet")
+    (note,) = read_pair(tmp_path / "o.parquet", tmp_path / "o.parquet").notes
+    assert "another count for ids 'b'" in note and "how sure they are is left out" in note
+
+
+def test_a_single_id_that_is_no_whole_number_is_named(tmp_path):
+    pl.DataFrame({"id": [1.5], "label": [0], "prediction": [0]}).write_parquet(
+        tmp_path / "o.parquet"
+    )
+    with pytest.raises(ValueError, match=r"not floats \(1.5\)"):
+        read_pair(tmp_path / "o.parquet", tmp_path / "o.parquet")

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from compatkit.cli import app
 from compatkit.compare import compare, gate
+from compatkit.compare.policy import Policy
 from compatkit.compare.pull_requests import (
     ENDING,
     MOST_LINES,
@@ -27,6 +28,7 @@ from compatkit.compare.pull_requests import (
     write_summary,
 )
 from compatkit.compare.suites import compare_suites
+from compatkit.predictions import Predictions
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HARM = "x\n::error::`|<img src=x> @team % \x00"
@@ -344,3 +346,31 @@ def test_many_versions_have_no_place_in_a_pull_request(pair, tmp_path, monkeypat
     third = answers(tmp_path / "third.parquet", 20)
     done = CliRunner().invoke(app, ["compare", *map(str, pair), str(third), *option])
     assert f"{option[0]} is for two versions, and there are 3" in str(done.exception)
+
+
+def test_scores_fall_and_are_not_wrong(tmp_path):
+    ids = [f"e{n}" for n in range(400)]
+    sides = (Predictions(ids, score=[value] * 400) for value in (0.9, 0.8))
+    said = comment(compare(*sides))
+    assert "**400 scores fell**" in said and "| id | old_score | new_score |" in said
+    assert "are wrong now" not in said
+
+
+def test_answers_that_are_spelled_otherwise_are_no_green_report(tmp_path):
+    old = answers(tmp_path / "old.parquet", 0)
+    label = ["yes"] * 400
+    frame = pl.DataFrame(
+        {"id": [f"e{n}" for n in range(400)], "label": label, "prediction": "Yes "}
+    )
+    frame.write_parquet(tmp_path / "new.parquet")
+    found = compare(old, tmp_path / "new.parquet", policy={"max_nfr_observed": "100%"})
+    assert (found.verdict, found.status) == ("answers are spelled otherwise", "too little data")
+    assert ElementTree.fromstring(junit(found)).attrib["errors"] == "1"
+    assert annotations(found)[-1].startswith("::warning")
+
+
+def test_a_policy_of_two_files_is_none_of_folders(suites, tmp_path):
+    with pytest.raises(ValueError, match="two folders are judged by tiers"):
+        gate(*suites, Policy.of(max_nfr="50%"))
+    with pytest.raises(FileNotFoundError, match="there is no policy file .*absent.toml"):
+        gate(*suites, tmp_path / "absent.toml")

@@ -12,7 +12,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from compatkit.compare.pair import Pair
+from compatkit.compare.pair import Pair, read_pair
 from compatkit.compare.policy import Policy
 from compatkit.compare.report import EXIT_STATUS, Comparison, compare, compare_versions
 from compatkit.compare.verdict import VERDICTS
@@ -732,3 +732,22 @@ def test_nothing_heavy_is_loaded_to_compare(tmp_path):
 
 def test_nan_is_no_number_of_a_report():
     assert nan not in compare(*sides()).summary["overall"]["nfr"].values()
+
+
+def test_a_column_that_is_asked_for_is_no_free_text():
+    """In memory as in a file."""
+    names = [f"customer {n % 60}" for n in range(100)]
+    ids = [f"e{n}" for n in range(100)]
+    side = Predictions(ids, [1] * 100, [1] * 100, columns={"customer": names})
+    assert len(compare(side, side, slices="customer").summary["slices"])
+
+
+def test_not_even_by_force_is_the_file_of_a_pair_replaced(tmp_path):
+    paths = [
+        Predictions(["a", "b"], [1, 0], [1, 0]).save(tmp_path / f"{name}.csv")
+        for name in ("o", "n")
+    ]
+    before = paths[0].read_bytes()
+    with pytest.raises(ValueError, match="o.csv"):
+        compare(read_pair(*paths)).save_flips(paths[0], force=True)
+    assert paths[0].read_bytes() == before

@@ -314,3 +314,13 @@ def test_holm_keeps_false_alarms_of_the_family_low():
     alarms = [min(holm(draw.random(20).tolist())) <= 0.05 for _ in range(2_000)]
     assert np.mean(alarms) < 0.065
     assert holm([0.01, 0.04, 0.03]) == [0.03, 0.06, 0.06]
+
+
+def test_no_table_is_passed_over_for_its_kind_or_its_name(tmp_path):
+    for side in ("old", "new"):
+        folder(tmp_path / side, sums=10, results_x=10)
+        table = pl.read_csv(tmp_path / side / "sums.csv")
+        table.write_csv(tmp_path / side / "quiz.tsv", separator="\t")
+        (tmp_path / side / "results_2026.json").write_text("{}")
+    found = compare_suites(tmp_path / "old", tmp_path / "new")
+    assert sorted(found.tasks) == ["quiz", "results_x", "sums"]

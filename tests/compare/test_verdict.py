@@ -9,6 +9,7 @@ from scipy import stats
 
 from compatkit.compare.estimates import (
     about,
+    examples_for_equality,
     examples_for_gain,
     measures,
     overall,
@@ -544,3 +545,16 @@ def test_a_few_odd_spellings_are_a_note():
     found = compare(Predictions(ids, label, label), Predictions(ids, label, answers))
     assert found.verdict == "no measurable difference"
     assert any("--normalize" in note for note in found.summary["notes"])
+
+
+def test_scores_that_are_all_one_value_have_a_verdict():
+    same = Predictions([f"e{n}" for n in range(400)], score=[5.0] * 400)
+    assert compare(same, same).verdict in ("no measurable difference", "too little data")
+
+
+def test_how_many_scores_show_equality_is_asked_of_the_normal_distribution():
+    by_flips, by_scores = (
+        examples_for_equality(0.0025, 0.01, of_flips=flips) for flips in (True, False)
+    )
+    reach = stats.norm.ppf(0.975) + stats.norm.ppf(0.9)
+    assert by_scores == pytest.approx(0.0025 * (reach / 0.01) ** 2) and by_scores < by_flips

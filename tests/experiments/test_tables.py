@@ -614,3 +614,13 @@ def test_kept_tables_are_written_for_papers_and_spreadsheets(project):
     assert "old model,as it is,3,0.8" in (project / "out" / "bcwi-pydoc-smoke-cost.csv").read_text()
     assert r"\begin{tabular}" in (project / "out" / "bcwi-pydoc-smoke-cost.tex").read_text()
     assert "*not run*" in (project / "out" / "claims.md").read_text()
+    assert cli("--export", "out").returncode == 0, "an export may be made again"
+
+
+def test_an_export_replaces_no_file_of_anybody_else(project):
+    keep_table(table(), "bcwi-pydoc-smoke-cost")
+    (project / "mine").mkdir()
+    (project / "mine" / "claims.md").write_text("my own claims")
+    done = cli("--export", "mine")
+    assert done.returncode == 2 and "mine holds files that no export wrote" in done.stderr
+    assert [file.read_text() for file in (project / "mine").iterdir()] == ["my own claims"]

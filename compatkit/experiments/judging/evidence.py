@@ -501,13 +501,18 @@ def _shares_base(kept: KeptTable) -> bool:
     return None not in bases and len(bases) == 1 < len(kept.news)
 
 
+_WHOSE = {"embeddings": ", as a search", "retire_the_old": ", with traffic"}
+
+
 def _place(tables: Sequence[KeptTable]) -> str:
     """Task and upgrade of tables with the same models; in Positive-Congruent Training it is the
-    table that tells one upgrade of a task from another.
+    table that tells one upgrade of a task from another. Models of the other experiments, which may
+    have an upgrade of the same letter, say whose they are.
     """
+    whose = next((_WHOSE[one.notebook] for one in tables if one.notebook in _WHOSE), "")
     named = next((one for one in tables if one.notebook == "distillation"), tables[0])
     told = named.notebook != "distillation" or named.kind in ("main", "mrpc", "2b", "all_images")
-    return place_of(named.name) + ("" if told else f" table {named.kind}")
+    return place_of(named.name) + ("" if told else f" table {named.kind}") + whose
 
 
 def place_evidence(tables: Sequence[KeptTable]) -> dict:

@@ -245,22 +245,22 @@ def flip_picture(
     voters: Sequence[Predictions],  # whose averaged probabilities say how uncertain an example is
     triples: Sequence[tuple],  # (old, untreated new, treated) answers, one a seed
 ) -> Figure:
-    """Two panels of histograms; prints how often a flip is the less certain one, and which flips
-    the treatment leaves.
+    """Two panels of histograms; prints how often a flip is the less certain one, and how many flips
+    the treated model has among the surer and the less sure.
     """
     by_id = dict(zip(voters[0].id, uncertainty(voters)))
     unsure = [np.array([by_id[name] for name in old.id]) for old, _, _ in triples]
     flipped = [old.correct & ~new.correct for old, new, _ in triples]
-    left = [old.correct & ~treated.correct for old, _, treated in triples]
-    flips, mended, rest = (
+    still = [old.correct & ~treated.correct for old, _, treated in triples]
+    flips, treated, rest = (
         np.concatenate([values[mask] for values, mask in zip(unsure, masks)])
-        for masks in (flipped, left, [~mask for mask in flipped])
+        for masks in (flipped, still, [~mask for mask in flipped])
     )
     bins = np.linspace(0, np.log(voters[0].logits.shape[1]), 21)
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     _histograms(axes[0], bins, {"other examples": rest, "negative flips": flips})
-    _histograms(axes[1], bins, {"flips, no treatment": flips, "flips, FD-LM": mended})
-    _say_flips(flips, mended, rest, bins)
+    _histograms(axes[1], bins, {"flips, no treatment": flips, "flips, FD-LM": treated})
+    _say_flips(flips, treated, rest, bins)
     pyplot.close(figure)
     return figure
 
@@ -277,9 +277,9 @@ def _histograms(axes, bins: np.ndarray, groups: dict) -> None:
     axes.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
 
 
-def _say_flips(flips: np.ndarray, mended: np.ndarray, rest: np.ndarray, bins: np.ndarray) -> None:
-    """How often a flip is less certain than another example; flips that are left among the surer
-    and the less sure half.
+def _say_flips(flips: np.ndarray, treated: np.ndarray, rest: np.ndarray, bins: np.ndarray) -> None:
+    """How often a flip is less certain than another example; flips of both models where the
+    untreated one's are surer and less sure.
     """
     above = [np.mean(rest < flip) + 0.5 * np.mean(rest == flip) for flip in flips]
     share = np.mean(above) if above else math.nan
@@ -289,8 +289,8 @@ def _say_flips(flips: np.ndarray, mended: np.ndarray, rest: np.ndarray, bins: np
     )
     middle = np.median(flips) if len(flips) else 1
     halves = [bins[0], middle, bins[-1] + 1]
-    kept, total = (np.histogram(values, halves)[0] for values in (mended, flips))
+    kept, total = (np.histogram(values, halves)[0] for values in (treated, flips))
     print(
-        f"flips left by FD-LM: {kept[0]} of {total[0]} among the surer half, "
-        f"{kept[1]} of {total[1]} among the less sure half"
+        f"where the untreated model's {total[0]} surer flips lie, FD-LM has {kept[0]}; where its "
+        f"{total[1]} less sure ones lie, {kept[1]}"
     )

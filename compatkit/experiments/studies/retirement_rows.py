@@ -429,4 +429,4 @@ def keep_retirement(models: RetirementStudy, table: ResultTable, picture: object
         own = [chosen.upgrade] if chosen.upgrade != "data" else []
         name = "-".join([study.notebook, chosen.task, study.scale, *own, chosen.table])
         keep_table(table, name, {"": picture} if picture is not None else None)
-        print(f"kept results/tables/{name}.json")
+        print(f"kept {name} in results/")

@@ -562,4 +562,4 @@ def keep_update(
         study.publish()
         name = "-".join([study.notebook, chosen.task, study.scale, chosen.table])
         keep_table(table, name, pictures)
-        print(f"kept results/tables/{name}.json")
+        print(f"kept {name} in results/")

@@ -129,9 +129,9 @@ def test_flips_are_counted_where_the_ensemble_is_uncertain(capsys):
     assert f"negative flips ({flips:,})" in shown and f"other examples ({90 - flips:,})" in shown
     left = int((old.correct & ~treated.correct).sum())
     said = capsys.readouterr().out
-    halves = re.findall(r"(\d+) of (\d+) among", said)
-    counted = [sum(map(int, column)) for column in zip(*halves)]
-    assert counted == [left, flips], "every flip is in one half"
+    (halves,) = re.findall(r"(\d+) surer .* has (\d+); .* (\d+) less sure .*, (\d+)", said)
+    surer, left_surer, less, left_less = map(int, halves)
+    assert (left_surer + left_less, surer + less) == (left, flips), "every flip is in one half"
     assert f"flips, FD-LM ({left:,})" in [
         text.get_text() for text in figure.axes[1].get_legend().get_texts()
     ]
