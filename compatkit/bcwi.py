@@ -129,9 +129,10 @@ class Curve:
             f"<td>{100 * n:.2f}</td><td>{100 * p:.2f}</td></tr>"
             for alpha, a, n, p in rows
         )
+        words = self.chosen.words if 0.0 in self.alphas else ""  # which the choice begins with
         return (
             "<table><tr><th>α</th><th>accuracy %</th><th>NFR %</th><th>PFR "
-            f"%</th></tr>{body}</table>{self.chosen.words}"
+            f"%</th></tr>{body}</table>{words}"
         )
 
     def picture(self, interval: tuple | None = None) -> "Figure":

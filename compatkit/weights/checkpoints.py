@@ -108,8 +108,10 @@ def read_header(
 
 def _placed(path: Path, name: str, entry: dict, base: int) -> Tensor:
     """One entry of a header. ValueError if its offsets contradict its shape."""
-    begin, end = entry["data_offsets"]
-    shape = tuple(entry["shape"])
+    shape, offsets = tuple(entry["shape"]), entry["data_offsets"]
+    if len(offsets) != 2:
+        raise ValueError(f"{path.name}: {name!r} has the offsets {offsets}: the file is damaged")
+    begin, end = offsets
     if entry["dtype"] in WIDTHS and (
         end - begin != WIDTHS[entry["dtype"]] * math.prod(shape) or begin < 0
     ):

@@ -46,7 +46,7 @@ class Method:
     name: str  # in tables
     paper: str  # as papers.csv calls it: pct, gated_fusion, bcwi, muscle, elodi; "" for none
     make: Callable | None = None  # arguments → a treatment or a setting; None: nothing is trained
-    training: tuple = ()  # of OLD_LOGITS, OLD_WEIGHTS, TRAFFIC
+    training: tuple = ()  # what it needs of the old model in training, of the names above
     answer: tuple = (NOTHING,)  # any one of these suffices
     grids: dict = field(
         default_factory=dict
