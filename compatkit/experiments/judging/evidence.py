@@ -509,10 +509,14 @@ def _place(tables: Sequence[KeptTable]) -> str:
     table that tells one upgrade of a task from another. Models of the other experiments, which may
     have an upgrade of the same letter, say whose they are.
     """
-    whose = next((_WHOSE[one.notebook] for one in tables if one.notebook in _WHOSE), "")
+    whose = {_WHOSE.get(one.notebook, "") for one in tables if one.notebook != "decisions"}
     named = next((one for one in tables if one.notebook == "distillation"), tables[0])
     told = named.notebook != "distillation" or named.kind in ("main", "mrpc", "2b", "all_images")
-    return place_of(named.name) + ("" if told else f" table {named.kind}") + whose
+    return (
+        place_of(named.name)
+        + ("" if told else f" table {named.kind}")
+        + (whose.pop() if len(whose) == 1 else "")
+    )
 
 
 def place_evidence(tables: Sequence[KeptTable]) -> dict:
