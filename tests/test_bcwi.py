@@ -151,6 +151,12 @@ def test_a_curve_counts_accuracy_and_flips_by_hand():
         curve.at(0.7)
 
 
+def test_a_curve_without_the_new_model_shows_itself_without_a_choice():
+    label = np.array([0, 1, 0, 1])
+    curve = sweep(*pair(), lambda model: answers([0, 1, 0, 0], label), (0.4, 1))
+    assert curve._repr_html_().endswith("</table>")
+
+
 def test_flips_are_counted_on_the_examples_of_old_answers():
     label = np.array([0, 1, 2])
     old = answers([0, 0], np.array([0, 1]))

@@ -42,37 +42,43 @@ def coded_column(
     import polars as pl
 
     series = source.column(name)
-    kind = series.dtype
-    if isinstance(kind, (pl.String, pl.Categorical, pl.Enum)):
+    if isinstance(series.dtype, (pl.String, pl.Categorical, pl.Enum)):
         return _coded_text(series, source.cells)
+    whole = _whole(series, f"{source.name}: `{name}` holds")
+    if not whole.null_count():
+        return _coded_numbers(whole.to_numpy())
+    there = whole.is_not_null().to_numpy()
+    coded, codes = _coded_numbers(whole.drop_nulls().to_numpy()), np.full(len(there), -1, np.int32)
+    codes[there] = coded.codes
+    return CodedColumn(coded.values, codes)
+
+
+def _whole(series, holds):
+    """The numbers of a column as whole ones, null where one is missing. Raises ValueError that
+    begins with `holds` for what is no whole number of 64 bits.
+    """
+    import polars as pl
+
+    kind = series.dtype
     if kind.is_float() or kind.is_decimal():
         series = series.cast(pl.Float64).fill_nan(None)
         odd = series.filter(series != series.floor())
         if len(odd):
             told = few(odd.head(3).to_list(), len(odd))
             raise ValueError(
-                f"{source.name}: `{name}` holds fractions ({told}): answers are whole numbers or "
-                "text; scores belong into a column `score`, probabilities into `prob_<class>`"
+                f"{holds} fractions ({told}): answers are whole numbers or text; scores belong "
+                "into a column `score`, probabilities into `prob_<class>`"
             )
     if not (kind.is_numeric() or kind in (pl.Boolean, pl.Null)):
-        raise ValueError(
-            f"{source.name}: `{name}` holds {kind}, which is neither a number nor text"
-        )
-    missing = series.is_null() if series.null_count() else None
+        raise ValueError(f"{holds} {kind}, which is neither a number nor text")
     whole = series.cast(pl.Int64, strict=False)
     if whole.null_count() > series.null_count():
         large = series.filter(whole.is_null() & series.is_not_null())
         raise ValueError(
-            f"{source.name}: `{name}` holds {few(large.head(3).to_list(), len(large))}, which is "
-            "more than 64 bits hold: write such answers as text"
+            f"{holds} {few(large.head(3).to_list(), len(large))}, which is more than 64 bits hold: "
+            "write such answers as text"
         )
-    numbers = whole.fill_null(0).to_numpy()
-    coded = _coded_numbers(numbers if missing is None else numbers[~missing.to_numpy()])
-    if missing is None:
-        return coded
-    codes = np.full(len(series), -1, dtype=np.int32)
-    codes[~missing.to_numpy()] = coded.codes
-    return CodedColumn(coded.values, codes)
+    return whole
 
 
 def _coded_numbers(numbers):

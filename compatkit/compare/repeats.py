@@ -344,8 +344,8 @@ def sentences(counts: Counts | None) -> Iterator[str]:
     yield (
         f"Each of {told['examples']:,} examples was answered {times} times: rates are expected "
         "ones over repeats, and the example is the unit of every interval and test. Counts, "
-        "classes, slices, single flips and the measures below PFR take each example by the answer "
-        "of most of its repeats."
+        "classes, slices, single flips and the measures below PFR take each example as most of its "
+        "repeats were, right or wrong."
     )
     floors = [told["noise_floor_old"], told["noise_floor_new"]]
     yield (

@@ -94,6 +94,12 @@ def test_broken_folders_are_named(saved):
             read_dataset(saved, {})
 
 
+def test_a_file_that_is_missing_from_a_folder_is_named(saved):
+    next(saved.glob("*.arrow")).unlink()
+    with pytest.raises(ValueError, match="one: this data set is broken .*arrow"):
+        read_dataset(saved, {})
+
+
 def test_the_command(splits):
     arguments = ["compare", str(splits), "--old", "v1", "--new", "v2", "--task", "test", "--json"]
     assert json.loads(CliRunner().invoke(app, arguments).output)["examples"] == 3

@@ -220,6 +220,9 @@ def test_damaged_headers_and_indexes(tmp_path):
     text = b'{"x":{"dtype":"F32","shape":[5],"data_offsets":[0,16]}}'
     file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(16))
     refused(tmp_path, r"'x' of shape \(5,\) and type F32 cannot have 16 bytes")
+    text = b'{"x":{"dtype":"F32","shape":[4],"data_offsets":[0,8,16]}}'
+    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(16))
+    refused(tmp_path, r"'x' has the offsets \[0, 8, 16\]: the file is damaged")
     index.write_text(
         json.dumps({"weight_map": content["weight_map"] | {"x": "../old/model.safetensors"}})
     )

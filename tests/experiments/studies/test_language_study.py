@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from given_answers import SavedRun, asked, scored, stories, study_of
+from made_studies import SavedRun, asked, scored, stories, study_of
 
 from compatkit.experiments.models.language_recipes import adapter_recipe
 from compatkit.experiments.planning.counts import SIZES

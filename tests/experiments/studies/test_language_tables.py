@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from given_answers import chosen_answers, scored, stories, study_of
+from made_studies import chosen_answers, scored, stories, study_of
 
 from compatkit.experiments.models.language_trainings import CompatibilitySetting
 from compatkit.experiments.reporting.result_tables import Row
