@@ -308,6 +308,8 @@ class Run:
         """What its computation returned."""
         return self.record["results"]
 
+    there = True  # of one that another process may be computing: whether it is done
+
     @property
     def recalled(self) -> bool:
         """Whether it was taken from results/: predictions as published, no weights."""
@@ -570,6 +572,11 @@ class AwaitedRun(Run):
     recalled = False
 
     @property
+    def there(self) -> bool:
+        """Whether it is computed."""
+        return self._target.exists()
+
+    @property
     def id(self) -> str:
         """Its name, which is known before it is there."""
         return self._about["id"]
@@ -597,11 +604,11 @@ class AwaitedRun(Run):
     def ready(self) -> bool:
         """Whether the runs that it names are there."""
         named = [_AWAITED[text] for text in _texts(self.configuration) if text in _AWAITED]
-        return all(run._target.exists() for run in named)
+        return all(run.there for run in named)
 
     def attempt(self) -> bool:
         """Compute it unless another process is at it; whether it is there now."""
-        return self._target.exists() or self._whole(wait=False) is not None
+        return self.there or self._whole(wait=False) is not None
 
     def _there(self) -> Run:
         """The run, as soon as it is there; meanwhile others that are free are computed."""
@@ -616,7 +623,7 @@ def _free_runs() -> Iterator[AwaitedRun]:
     they were asked for.
     """
     for run in list(_AWAITED.values()):
-        if not run._target.exists() and run.ready():
+        if not run.there and run.ready():
             yield run
 
 
@@ -629,12 +636,15 @@ def _shared(target: Path, about: dict, whole: Callable) -> Run:
     return run
 
 
-def finish_shared_runs() -> None:
+def finish_shared_runs(
+    then: Callable[[], object] = lambda: None,  # called whenever one more is there
+) -> None:
     """Wait until every run that was passed over is there, and compute those that nobody does."""
     while _AWAITED:
         next(iter(_AWAITED.values())).record
-        for name in [name for name, run in _AWAITED.items() if run._target.exists()]:
+        for name in [name for name, run in _AWAITED.items() if run.there]:
             del _AWAITED[name]
+        then()
 
 # %% ../../../nbs/experiments/running/runs.ipynb #072e15ef
 def run_once(

@@ -564,33 +564,33 @@ def train(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None 
     """Train what is not there yet, or read it from results/; fills the study's runs."""
     recalled = study.chosen.from_results
     copied = study.chosen.table == "copied"
-    total = len(study.wanted_bases) + study.seeds * len(study.upgrades) * (
-        2 + copied + (1 if settings is None else len(settings))
-    )
+    adapters = 2 + copied + (1 if settings is None else len(settings))
+    pretrained = len(study.wanted_bases) if study.scale != "paper" else 0
+    total = pretrained + study.seeds * len(study.upgrades) * adapters
     with (
         ModelBar(total, name=study.chosen.task) as bar,
         published_first(labels_by_measure(study.task)) if recalled else nullcontext(),
     ):
         for name, seed in study.wanted_bases:
-            study.bases[name, seed] = _counted(bar, _base(study, name, seed))
+            study.bases[name, seed] = _base(study, name, seed, bar)
         for name, pair in study.upgrades.items():
             wanted = [study.asked(name)] if settings is None else list(settings)
             study.runs[name] = _train_upgrade(study, pair, wanted, bar)
-        finish_shared_runs()
+        finish_shared_runs(bar.look)
 
 
-def _counted(bar: ModelBar, run):
+def _counted(bar: ModelBar, run: Run) -> Run:
     """The run, counted."""
-    bar.update()
+    bar.update(run)
     return run
 
 
-def _base(study: LanguageStudy, name: str, seed: int) -> Run | Path:
+def _base(study: LanguageStudy, name: str, seed: int, bar: ModelBar) -> Run | Path:
     """A base: a pretraining run of ours, or the folder of one of the paper's models."""
     if study.scale == "paper":
         return Path(model_folder(name))
     recipe = small_base(study.scale, name, study.sums, study.chosen.max_steps)
-    return pretrain_once(recipe, study.texts_of(name), seed)
+    return _counted(bar, pretrain_once(recipe, study.texts_of(name), seed))
 
 
 def _train_upgrade(

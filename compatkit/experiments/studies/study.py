@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -276,23 +276,38 @@ class ModelBar:
         seconds: float = 0.0,  # that all of them are expected to take
         name: str = "",
     ):
-        self.expected, self.took, self.last = seconds / max(total, 1), [], time.monotonic()
+        self.expected, self.begun = seconds / max(total, 1), datetime.now(timezone.utc)
+        self.awaited, self.trained, self.spent, self.last = [], 0, 0.0, time.monotonic()
         form = "{percentage:3.0f} %|{bar:24}| {n_fmt} of {total_fmt} models{postfix}"
         self.bar = tqdm(total=total, disable=not total, bar_format=form, desc=name)
         self.bar.set_postfix_str(self.left())
 
-    def update(self) -> None:
-        """One more is there; one that was read, or is linear, says nothing about the others."""
-        now = time.monotonic()
-        took = now - self.last
-        self.took += [took] if took > max(1, self.expected / 20) else []
-        self.last = now
-        self.bar.update()
+    def update(self, run: Run) -> None:
+        """One more was asked for: it counts as soon as it is there."""
+        self.awaited.append(run)
+        self.look()
+
+    def look(self) -> None:
+        """Count what is there now, what other workers trained with it."""
+        there = [run for run in self.awaited if run.there]
+        self.awaited = [run for run in self.awaited if not run.there]
+        now, trained = time.monotonic(), sum(map(self._tells, there))
+        self.spent += (now - self.last) * bool(trained)
+        self.trained, self.last = self.trained + trained, now
+        self.bar.update(len(there))
         self.bar.set_postfix_str(self.left())
+
+    def _tells(self, run: Run) -> bool:
+        """Whether its time says something about the others: it was trained since the bar began,
+        and is not as quick as a linear model.
+        """
+        started = datetime.fromisoformat(run.record["started"])  # in whole seconds
+        fresh = started >= self.begun.replace(microsecond=0)
+        return fresh and run.record["seconds"] > self.expected / 20
 
     def left(self) -> str:
         """The time left in words, and when that will be; "" where it is not known."""
-        each = sum(self.took) / len(self.took) if self.took else self.expected
+        each = self.spent / self.trained if self.trained else self.expected
         seconds = each * ((self.bar.total or 0) - self.bar.n)
         if seconds <= 0:
             return ""
@@ -548,7 +563,7 @@ class Study:
         try:
             with recall, ModelBar(total, seconds) as self._bar:
                 yield self
-                finish_shared_runs()
+                finish_shared_runs(self._bar.look)
         finally:
             self._bar = None
 
@@ -577,7 +592,7 @@ class Study:
         logits.
         """
         if run.id not in self.runs and self._bar is not None:
-            self._bar.update()
+            self._bar.update(run)
         if run.id not in self.runs or logits:
             self._published[run.id] = {"logits": logits, "splits": tuple(splits)}
         self.runs.setdefault(run.id, run)  # a search gives it again, as the old model sees it

@@ -333,7 +333,11 @@ def test_an_awaited_run_has_its_name_before_it_is_there(tmp_path, monkeypatch):
     assert isinstance(child, runs.AwaitedRun) and not child.ready()
     assert run.results == {"value": 7} and run.splits == [] and len(taken) == 1
     assert child.ready() and runs.run_once(about, never, home=tmp_path).results == {"value": 7}
-    runs._AWAITED.clear()
+    assert run.there and not child.there
+    del runs._AWAITED[child.id]
+    told = []
+    runs.finish_shared_runs(lambda: told.append(run.there))
+    assert told == [True] and not runs._AWAITED
 
 
 def test_a_run_inside_a_run(tmp_path):

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
 import pytest
@@ -354,19 +355,39 @@ def test_nothing_is_timed_where_nothing_may_be_trained(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
+def told_run(seconds, ago=0, there=True):
+    """What a bar asks of a run that began so many days ago and took so long."""
+    started = (datetime.now(timezone.utc) - timedelta(days=ago)).isoformat(timespec="seconds")
+    return SimpleNamespace(there=there, record={"started": started, "seconds": seconds})
+
+
 def test_the_bar_tells_the_time_left_from_what_was_trained(monkeypatch):
-    clock = iter([0.0, 0.1, 5.1, 65.1, 185.1, 185.1])
+    clock = iter([0.0, 20.1, 25.1, 85.1, 205.1, 205.1])
     monkeypatch.setattr(room.time, "monotonic", lambda: next(clock))
     with room.ModelBar(6, seconds=720) as bar:
         assert bar.left().startswith("about 12 min left, until ")
-        bar.update()  # found in a moment: the estimate stands
-        bar.update()  # five seconds where two minutes are expected: it still stands
+        bar.update(told_run(60, ago=1))  # found, and slow to read: the estimate stands
+        bar.update(told_run(5))  # five seconds where two minutes are expected: it still stands
         assert bar.left().startswith("about 8 min left")
-        bar.update()  # took a minute
+        bar.update(told_run(60))
         assert bar.left().startswith("about 3 min left")
-        bar.update()  # took two
+        bar.update(told_run(120))
         assert bar.left().startswith("about 3 min left")
     assert room.ModelBar(0).left() == ""
+
+
+def test_the_bar_counts_what_other_workers_train_when_it_is_there(monkeypatch):
+    clock = iter([0.0, 1.0, 61.0, 121.0])
+    monkeypatch.setattr(room.time, "monotonic", lambda: next(clock))
+    other = told_run(60, there=False)
+    with room.ModelBar(10) as bar:
+        bar.update(other)
+        assert bar.bar.n == 0 and bar.left() == ""
+        other.there = True
+        bar.update(told_run(60))
+        assert bar.bar.n == 2 and bar.left().startswith("about 4 min left"), "two a minute"
+        bar.look()
+        assert bar.bar.n == 2
 
 
 def test_a_time_that_is_not_today_names_its_day():
