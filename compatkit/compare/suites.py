@@ -40,6 +40,7 @@ from compatkit.compare.sections import (
 from .series import prose
 from .verdict import Settings
 from ..support.messages import few, near
+from ..support.table_files import PACKED, plain_file
 
 # %% ../../nbs/compare/suites.ipynb #981af614
 _SCORE_STEPS, _SCORE_STATES = 100, 1 << 17
@@ -147,7 +148,7 @@ def p_by_task(tasks: list[Losses], together: UnionTest) -> list[float]:
 # %% ../../nbs/compare/suites.ipynb #40f28ecb
 _TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 _OF_HARNESS = ("samples_", "results_")  # how its jsonl and json files begin, which a folder reads
-_LOGS = (".eval", ".json")
+_LOGS = (".eval", ".json")  # or tables, as .json may be
 _NAMELESS = ("tests", "table", "results", "scenario")  # tasks whose logs do not name them
 
 
@@ -161,12 +162,12 @@ def _reader(path: Path) -> Reader | None:
 
 def _task_of(path: Path, wanted: Wanted) -> str:
     """The name of a file's task: that of the log, else the file's or the folder's."""
-    reader = _reader(path)
-    log = reader.read(path, wanted) if reader else None
+    reader = _reader(plain_file(path))
+    log = reader.read(plain_file(path), wanted) if reader else None
     names = sorted({key.task for key in log.samples}) if isinstance(log, Log) else []
     if len(names) == 1 and names[0] not in _NAMELESS:
         return names[0]
-    return path.name if path.is_dir() else path.stem
+    return path.name if path.is_dir() else _unpacked_name(path).stem
 
 
 def _files(folder: Path) -> list[Path]:
@@ -174,19 +175,28 @@ def _files(folder: Path) -> list[Path]:
     return [
         path
         for path in sorted(folder.iterdir())
-        if not (path.name.startswith(".") or _of_harness(path))
-        and (path.is_file() and path.suffix in _TABLES or _is_log(path))
+        if not path.name.startswith(".") and _is_task(path)
     ]
 
 
-def _of_harness(path: Path) -> bool:
-    """Whether lm-evaluation-harness writes such files, which are read as one folder."""
-    return path.suffix in (".json", ".jsonl") and path.name.startswith(_OF_HARNESS)
+def _unpacked_name(path: Path) -> Path:
+    """The name that a file has without its packing."""
+    return Path(path.stem if path.suffix in PACKED else path.name)
 
 
-def _is_log(path: Path) -> bool:
-    """Whether this is the log of a task: a file, or the folder of one run."""
-    return (path.is_dir() or path.suffix in _LOGS) and _reader(path) is not None
+def _is_task(path: Path) -> bool:
+    """Whether this is a table of answers or the log of a task: a file, perhaps packed, or the
+    folder of one run.
+    """
+    if not path.is_file():
+        return path.is_dir() and _reader(path) is not None
+    name = _unpacked_name(path)
+    if name.suffix in (".json", ".jsonl") and name.name.startswith(_OF_HARNESS):
+        return False  # lm-evaluation-harness writes these, and they are read as one folder
+    if name.suffix in _LOGS:
+        plain = plain_file(path)
+        return plain.suffix == ".jsonl" or _reader(plain) is not None
+    return name.suffix in _TABLES
 
 
 def is_suite(path: Path) -> bool:

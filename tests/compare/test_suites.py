@@ -2,6 +2,7 @@
 verdict.
 """
 
+import gzip
 import json
 from itertools import product
 from math import log
@@ -324,3 +325,30 @@ def test_no_table_is_passed_over_for_its_kind_or_its_name(tmp_path):
         (tmp_path / side / "results_2026.json").write_text("{}")
     found = compare_suites(tmp_path / "old", tmp_path / "new")
     assert sorted(found.tasks) == ["quiz", "results_x", "sums"]
+
+
+def test_packed_and_json_tables_are_tasks(suites):
+    before, after = (tasks_of(folder) for folder in suites)
+    for folder in suites:
+        packed = gzip.compress((folder / "sums.csv").read_bytes())
+        (folder / "sums.csv.gz").write_bytes(packed)
+        rows = pl.read_csv(folder / "quiz.csv")
+        (folder / "quiz.json").write_text(json.dumps(rows.to_dicts()))
+        (folder / "sums.csv").unlink()
+        (folder / "quiz.csv").unlink()
+        (folder / "settings.json").write_text('{"limit": 400}')  # a tool's own, and no table
+        (folder / "notes.txt.gz").write_bytes(gzip.compress(b"none"))
+    assert tasks_of(suites[0]).keys() == before.keys() == after.keys()
+    suite = compare_suites(*suites)
+    assert suite.status == "failed" and suite.tasks["sums"].comparison.pair.old.shape == (400,)
+    assert suite.reason.startswith("1 of 3 required tasks do not hold. quiz:")
+    (suites[1] / "sums.csv.gz").write_bytes(packed[:40])
+    with pytest.raises(ValueError, match="sums.csv.gz is no whole .gz file"):
+        compare_suites(*suites)
+
+
+def test_a_task_that_lies_there_packed_and_plain_is_there_twice(suites):
+    packed = gzip.compress((suites[0] / "sums.csv").read_bytes())
+    (suites[0] / "sums.csv.gz").write_bytes(packed)
+    with pytest.raises(ValueError, match="'sums' twice .sums.csv, sums.csv.gz."):
+        tasks_of(suites[0])
