@@ -16,7 +16,7 @@ from compatkit.training.data_updates import more_samples, reduced
 class Book:
     """Stands for a Study: it counts runs and notes how each is published."""
 
-    scale, embedded, wiring = "mini", True, False
+    scale, must_show, wiring = "mini", False, False
     recalled_notes = Study.recalled_notes
 
     def __init__(self, seeds=2):

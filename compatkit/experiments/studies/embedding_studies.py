@@ -31,7 +31,7 @@ from ..reporting.verdicts import Verdict, is_higher
 from ..running.published import ToPublish, publish_study
 from ..running.runs import Run
 from ..running.store import study_name
-from .study import Planned, Study
+from .study import Planned, Study, refuse_an_empty_smoke_run
 from ...metrics import FlipCounts, PairedDifference, competent, paired_difference
 from ...predictions import Predictions, align
 from ...retrieval import recall_at_1, update_gain
@@ -352,12 +352,8 @@ def checked(study: EmbeddingStudy, rows: Sequence[Row]) -> str:
     able = all(competent(one.correct, one.label) for one in (old, new))
     by_name = {row.method: row.accuracy[0] for row in rows}
     works = by_name[COMPATIBLE] > by_name["new model, old index"]
-    smoke = study.study.scale == "smoke" and study.study.embedded and not study.study.wiring
-    if smoke and not (able and counts.negative and works):
-        raise RuntimeError(
-            "the smoke run shows nothing: encoders not competent, no flips, or an old classifier "
-            "without any effect"
-        )
+    if study.study.must_show:
+        refuse_an_empty_smoke_run(able, counts, works)
     return f"both encoders competent: {able}; {counts}"
 
 # %% ../../../nbs/experiments/studies/embedding_studies.ipynb #ed77dfa6

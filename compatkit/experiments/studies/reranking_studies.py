@@ -51,7 +51,7 @@ from compatkit.experiments.studies.language_study import (
     labels_by_measure,
 )
 from .language_tables import at_chance
-from .study import Planned, Study
+from .study import Planned, Study, refuse_an_empty_smoke_run
 from ...language.models import judge
 from ...language.tasks import Question, Questions, load_questions
 from ...metrics import FlipCounts, paired_difference, smooth_flips
@@ -513,15 +513,8 @@ def checked(study: RerankingStudy, rows: Rows) -> str:
         (align(plain, answers(runs)[0])[1].prediction != plain.prediction).any()
         for runs in rows.runs.values()
     )
-    if (
-        study.scale == "smoke"
-        and not study.wiring
-        and not (counts.negative and changed and not rows.unfit)
-    ):
-        raise RuntimeError(
-            "the smoke run shows nothing: models that answer nothing rightly, no flips, or "
-            "re-ranking without any effect"
-        )
+    if study.scale == "smoke" and not study.wiring:
+        refuse_an_empty_smoke_run(not rows.unfit, counts, changed)
     return f"{said}; {counts}"
 
 

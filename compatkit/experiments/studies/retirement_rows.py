@@ -35,6 +35,7 @@ from compatkit.experiments.studies.retirements import (
     RetirementStudy,
     pick,
 )
+from .study import refuse_an_empty_smoke_run
 from ...metrics import FlipCounts, competent, paired_difference
 from ...predictions import Predictions
 
@@ -409,14 +410,10 @@ def check_retirement(rows: RetirementRows, trained: Sequence[str]) -> None:
     counts = FlipCounts.between(as_columns(old), as_columns(new))
     able = all(competent(one.correct, one.label) for one in (old, new))
     print(f"both models competent: {able}; {counts}")
-    if study.scale == "smoke" and study.embedded and not study.wiring:
+    if study.must_show:
         plain = as_columns(new).prediction
-        without = [name for name in trained if (rows.answers[name][0].prediction == plain).all()]
-        if not (able and counts.negative) or without:
-            raise RuntimeError(
-                "the smoke run shows nothing: models not competent, no flips, or methods without "
-                f"any effect ({', '.join(without) or 'none'})"
-            )
+        changed = [(rows.answers[name][0].prediction != plain).any() for name in trained]
+        refuse_an_empty_smoke_run(able, counts, all(changed))
 
 
 def keep_retirement(models: RetirementStudy, table: ResultTable, picture: object = None) -> None:

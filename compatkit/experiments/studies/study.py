@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['known_task', 'text_task', 'update_task', 'count', 'count_or_auto', 'natural', 'number_from', 'common_parameters',
-           'seconds_per_epoch', 'lasting', 'ModelBar', 'defaults_of', 'command', 'Planned', 'bytes_of_runs',
-           'labels_of', 'verdict_of', 'table_lines', 'Study']
+           'seconds_per_epoch', 'refuse_an_empty_smoke_run', 'lasting', 'ModelBar', 'defaults_of', 'command', 'Planned',
+           'bytes_of_runs', 'labels_of', 'verdict_of', 'table_lines', 'Study']
 
 # %% ../../../nbs/experiments/studies/study.ipynb #4e65a3f0
 import ast
@@ -260,6 +260,21 @@ def _timings(file: Path) -> dict[str, float]:
         return {}
 
 # %% ../../../nbs/experiments/studies/study.ipynb #bar00002
+def refuse_an_empty_smoke_run(
+    competent: bool,  # whether the models have learnt something
+    counts: FlipCounts,  # of the old and the new one
+    changed: bool,  # whether every treatment changes some answer
+) -> None:
+    """RuntimeError naming all that a smoke run should show and does not."""
+    seen = {
+        "no competent models": competent,
+        "no negative flips": counts.negative,
+        "a treatment without any effect": changed,
+    }
+    if missing := [what for what, there in seen.items() if not there]:
+        raise RuntimeError(f"the smoke run shows nothing: {', '.join(missing)}")
+
+
 def lasting(seconds: float) -> str:
     """A time that was estimated, in words: minutes, from two hours on hours."""
     if seconds < 7200:
@@ -502,6 +517,11 @@ class Study:
         """Whether this run shows only that things are connected."""
         return self.experiment.wiring
 
+    @property
+    def must_show(self) -> bool:
+        """Whether it is a smoke run on data whose models learn something within seconds."""
+        return self.scale == "smoke" and self.embedded and not self.wiring
+
     # before training
     # -------------------------------------------------------------------------------------------
 
@@ -677,15 +697,10 @@ class Study:
         old, new = (runs[0].predictions("test") for runs in (upgrade.olds, upgrade.news))
         counts, competent = FlipCounts.between(old, new), upgrade.competent()
         print(f"{upgrade.words}: both models competent: {competent}; {counts}")
-        if self.scale != "smoke" or not self.embedded or self.wiring:
-            return
         changed = [run.predictions("test").select(list(new.id)).prediction for run in treated]
-        if not (
-            competent and counts.negative and all((one != new.prediction).any() for one in changed)
-        ):
-            raise RuntimeError(
-                "the smoke run shows nothing: models not competent, no flips, or a treatment "
-                "without any effect"
+        if self.must_show:
+            refuse_an_empty_smoke_run(
+                competent, counts, all((one != new.prediction).any() for one in changed)
             )
 
     # the table

@@ -42,7 +42,7 @@ from compatkit.experiments.reporting.result_tables import (
     paper_figures,
 )
 from ..running.runs import Run
-from .study import Planned, Study
+from .study import Planned, Study, refuse_an_empty_smoke_run
 from ...metrics import FlipCounts, competent, paired_difference
 from ...predictions import Predictions
 from ...regularizers import ElasticWeightConsolidation, Mixout, PriorWeightDecay
@@ -521,14 +521,10 @@ def check_update(rows: UpdateRows, dial: Dial, point: float) -> None:
     counts = FlipCounts.between(*known)
     able = all(competent(given.correct, given.label) for given in known)
     print(f"both models competent: {able}; {counts}")
-    if study.scale == "smoke" and study.embedded and not study.wiring:
+    if study.must_show:
         middle = dial.curves("new_selection")[0].at(point).prediction
         changed = (middle != rows.answers(models.news[:1], "new_selection")[0].prediction).any()
-        if not (able and counts.negative and changed):
-            raise RuntimeError(
-                "the smoke run shows nothing: models not competent, no flips, or an interpolation "
-                "without any effect"
-            )
+        refuse_an_empty_smoke_run(able, counts, changed)
 
 
 def halved(models: UpdateStudy, rows: Sequence[Row], answers: Sequence[Predictions]) -> list[str]:

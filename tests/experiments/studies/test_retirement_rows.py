@@ -68,14 +68,14 @@ def test_the_table_says_what_was_done(models, rows):  # noqa: F811
 
 def test_a_smoke_run_without_effect_is_an_error(models, rows):  # noqa: F811
     check_retirement(rows, ["student of the rule"])
-    models.study.scale = "smoke"
+    models.study.must_show = True
     plain = [run.predictions("new_test") for run in models.news]
     rows.answers["nothing"] = [
         Predictions(one.id, one.label, one.logits.argmax(1)) for one in plain
     ]
-    with pytest.raises(RuntimeError, match="shows nothing"):
+    with pytest.raises(RuntimeError, match="shows nothing: .*a treatment without any effect"):
         check_retirement(rows, ["nothing"])
-    models.study.scale = "mini"
+    models.study.must_show = False
     del rows.answers["nothing"]
 
 
