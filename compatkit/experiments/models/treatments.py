@@ -203,7 +203,7 @@ METHODS = {
             "student of the rule",
             "",
             StudentOfTraffic,
-            (OLD_LOGITS, TRAFFIC),
+            (TRAFFIC,),  # the old class suffices; labelled rows read nothing of the old model
             grids=dict.fromkeys(("smoke", "mini", "paper"), over(weight=(1.0,))),
         ),
         Method("head of old logits", "", training=(TRAFFIC,)),

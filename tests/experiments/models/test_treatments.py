@@ -10,6 +10,7 @@ from compatkit.experiments.models.treatments import (
     OLD_LOGITS,
     OLD_MODEL,
     OLD_WEIGHTS,
+    TRAFFIC,
     Method,
     method,
     setting_words,
@@ -31,7 +32,8 @@ def test_every_grid_makes_different_settings(name, scale):
 def test_a_treatment_that_needs_old_logits_says_so_in_the_registry():
     for one in METHODS.values():
         if isinstance(one.make, type) and issubclass(one.make, Treatment):
-            assert (OLD_LOGITS in one.training) == one.make.needs_old_logits, one.name
+            reads = bool({OLD_LOGITS, TRAFFIC} & set(one.training))
+            assert reads == one.make.needs_old_logits, one.name
 
 
 def test_known_arguments_reach_every_setting():
@@ -65,6 +67,7 @@ def test_what_can_be_used_follows_from_what_is_left_of_the_old_model():
     assert "gated fusion" not in usable((OLD_LOGITS,)) and "gated fusion" in usable(
         (OLD_LOGITS,), (OLD_MODEL,)
     )
+    assert usable((TRAFFIC,)) == ["student of the rule", "head of old logits"]
     assert {"BCWI", "EWC"} <= set(usable((OLD_WEIGHTS,))) and "FD-LM" not in usable((OLD_WEIGHTS,))
 
 
