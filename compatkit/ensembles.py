@@ -23,6 +23,7 @@ from compatkit.predictions import (
     mean_logits,
     softmax,
 )
+from .support.answer_columns import columns_of
 
 # %% ../nbs/ensembles.ipynb #a4dd762d
 def _joined(
@@ -59,20 +60,15 @@ def _as_columns(
         names, columns = np.unique(answers, return_inverse=True)
         return columns.reshape(answers.shape), names
     width = first.logits.shape[1] if first.logits is not None else len(first.classes)
-    if answers.dtype.kind != "U":
-        columns, names = answers, np.arange(width)
-    else:
-        names = np.array(first.require("classes"))
-        order = np.argsort(names)
-        columns = order[np.minimum(np.searchsorted(names, answers, sorter=order), width - 1)]
-        columns = np.where(names[columns] == answers, columns, -1)
-    outside = ((columns < 0) | (columns >= width)).any(axis=0)
+    names = np.array(first.require("classes")) if answers.dtype.kind == "U" else np.arange(width)
+    columns = columns_of(answers, first.classes, width, "the members' answers")
+    outside = (columns < 0).any(axis=0)
     if outside.any():
         raise ValueError(
             f"answers outside the {width} classes for ids {first.id[outside][:3].tolist()}: "
             "the answers and the class names come from different models"
         )
-    return columns.astype(np.int64), names
+    return columns, names
 
 
 def majority_vote(

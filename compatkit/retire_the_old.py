@@ -21,11 +21,12 @@ from torch import nn
 from torch.nn import functional as F
 
 # %% ../nbs/retire_the_old.ipynb #rto00006
-from .decisions import Calibration, Pool, columns_of, joined_answers, margin_of
+from .decisions import Calibration, Pool, joined_answers, margin_of
 from .distillation import divergence, logit_distance, old_right, precise
 from .ensembles import mix
 from .gated_fusion import OldLogitsCache
 from .predictions import Predictions, align, log_softmax
+from .support.answer_columns import columns_of
 from .support.messages import few
 from .training.loop import Rows, Treatment, check_old_logits, outputs
 from .training.models import last_linear

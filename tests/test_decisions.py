@@ -23,7 +23,6 @@ from compatkit.decisions import (
     calibrate,
     choose_dial,
     choose_price,
-    columns_of,
     critical_price,
     decide,
     halves,
@@ -185,16 +184,6 @@ def test_what_a_price_makes_worse_is_said_side_by_side():
         assert [side for side in ("old", "new") if f"the {side} model" in " ".join(told)] == worse
     assert len(replace(choice, certificate=replace(shown, accuracy_new=None)).warnings) == 1
     assert replace(choice, price=None).warnings == []
-
-
-def test_columns_are_the_whole_numbers_below_the_width():
-    assert columns_of([0.0, 2.0, 3.0, -1.0, 1.5], None, 3, "the answers").tolist() == [
-        0,
-        2,
-        -1,
-        -1,
-        -1,
-    ]
 
 
 def test_the_price_of_a_choice_without_one_is_refused():

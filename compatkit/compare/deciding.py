@@ -30,7 +30,6 @@ from compatkit.decisions import (
     PriceChoice,
     calibrate,
     choose_price,
-    columns_of,
     decide,
     halves,
     load_json,
@@ -48,7 +47,7 @@ from compatkit.predictions import (
     refuse_missing,
     with_labels,
 )
-from ..support.answer_columns import refuse_repeated
+from ..support.answer_columns import columns_of, refuse_repeated
 from ..support.messages import few
 from ..support.outputs import Outputs
 from compatkit.support.table_cells import (

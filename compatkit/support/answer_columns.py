@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NUMBER', 'one_dimensional', 'one_kind', 'kind_of', 'ids_as_text', 'refuse_repeated', 'logit_matrix',
-           'called_by_numbers', 'name_of_number', 'class_names', 'from_wide', 'in_order', 'matrix_of_lists',
-           'csv_floats', 'json_floats', 'json_matrix']
+           'called_by_numbers', 'name_of_number', 'class_names', 'columns_of', 'from_wide', 'in_order',
+           'matrix_of_lists', 'csv_floats', 'json_floats', 'json_matrix']
 
 # %% ../../nbs/support/answer_columns.ipynb #ac000007
 import re
@@ -207,6 +207,36 @@ def class_names(
     if width is not None and width != len(names):
         raise ValueError(f"{len(names)} class names for {width} columns of logits")
     return names
+
+# %% ../../nbs/support/answer_columns.ipynb #ac000031
+def columns_of(
+    answers: ArrayLike,  # (N,) names or indices of classes
+    classes: Sequence[str] | None,  # the names of the columns, or None
+    width: int,  # how many columns there are
+    whose: str,  # for the message, such as "the labels"
+) -> np.ndarray:
+    """(N,) columns, -1 for what is no class.
+
+    Raises ValueError for missing answers, and where names meet nameless columns.
+    """
+    answers = np.asarray(answers)
+    if answers.dtype.kind != "U":
+        if answers.dtype.kind not in "iufb":
+            raise ValueError(
+                f"{whose} are missing for some examples: fill them in or leave these examples out"
+            )
+        answers = answers.astype(np.promote_types(answers.dtype, np.int8))
+        inside = (answers >= 0) & (answers < width) & (answers == np.floor(answers))
+        return np.where(inside, answers, -1).astype(np.int64)
+    if classes is None:
+        raise ValueError(
+            f"{whose} are names ({answers[:1].tolist()}), and the columns have none: "
+            "name them with replace(classes=[...])"
+        )
+    names = np.array(classes)
+    order = np.argsort(names)
+    place = order[np.minimum(np.searchsorted(names, answers, sorter=order), len(names) - 1)]
+    return np.where(names[place] == answers, place, -1)
 
 # %% ../../nbs/support/answer_columns.ipynb #ac000012
 def from_wide(

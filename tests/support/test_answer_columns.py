@@ -7,6 +7,7 @@ import pytest
 from compatkit.support.answer_columns import (
     called_by_numbers,
     class_names,
+    columns_of,
     csv_floats,
     from_wide,
     ids_as_text,
@@ -77,6 +78,16 @@ def test_ids_of_any_size_are_text():
     assert ids_as_text([10**30, 7]).tolist() == [str(10**30), "7"]
     with pytest.raises(ValueError, match="missing .empty. ids at positions 1"):
         ids_as_text(["a", ""])
+
+
+def test_columns_are_the_whole_numbers_below_the_width():
+    assert columns_of([0.0, 2.0, 3.0, -1.0, 1.5], None, 3, "the answers").tolist() == [
+        0,
+        2,
+        -1,
+        -1,
+        -1,
+    ]
 
 
 def test_columns_of_classes_make_one_matrix_in_the_order_of_numbers():

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 # %% ../../../nbs/experiments/models/given_answers.ipynb #givn0006
-from ...decisions import columns_of
 from .trainings import keep_predictions
 from ..running.runs import Run, run_once
 from ...predictions import Predictions, numbers_as_names, over_classes
+from ...support.answer_columns import columns_of
 from ...support.messages import few
 from ...training.tasks import Task, local_copies
 
