@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 # %% ../nbs/bcwi.ipynb #15345395
-from .metrics import FlipCounts, mean_interval
+from .metrics import FlipCounts, curve_over_seeds, mean_interval
 from .predictions import Predictions
 from .support.paired import score_statistic
 from .support.pictures import LINES, house_style, looks
@@ -177,9 +177,9 @@ def curve_picture(
 
 def _draw(axes: "Axes", alphas: Sequence[float], values: list, look: dict) -> None:
     """A line over α in percent: the mean of (seeds, α) values, with their standard deviation."""
-    spread = np.std(values, axis=0, ddof=1) if len(values) > 1 else np.zeros(len(values[0]))
+    mean, spread = curve_over_seeds(values)
     sizes = {"markersize": 4, "capsize": 2, "elinewidth": 0.7}
-    axes.errorbar(alphas, 100 * np.mean(values, 0), 100 * spread, **look, **sizes)
+    axes.errorbar(alphas, 100 * mean, 100 * spread, **look, **sizes)
 
 # %% ../nbs/bcwi.ipynb #4d563107
 @dataclass(frozen=True)

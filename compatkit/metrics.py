@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['MEASURES', 'BEYOND_NOISE', 'MCNEMAR', 'BESIDE', 'SCORE_MEASURES', 'MODEL_MEASURES', 'FlipCounts', 'Measure',
            'clopper_pearson', 'written', 'SmoothFlips', 'smooth_flips', 'fix_rate', 'new_fault_rate', 'agreement',
-           'fit_temperature', 'Sureness', 'calibration_error', 'macro_f1', 'OverSeeds', 'over_seeds', 'mean_interval',
-           'on_par', 'lowest_nfr', 'competent', 'PairedDifference', 'paired_difference', 'crossed_difference']
+           'fit_temperature', 'Sureness', 'calibration_error', 'macro_f1', 'OverSeeds', 'over_seeds',
+           'curve_over_seeds', 'mean_interval', 'on_par', 'lowest_nfr', 'competent', 'PairedDifference',
+           'paired_difference', 'crossed_difference']
 
 # %% ../nbs/metrics.ipynb #798acf18
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -755,9 +756,17 @@ def over_seeds(
     values = np.asarray(list(values), dtype=np.float64)
     if values.ndim != 1 or not len(values):
         raise ValueError("over_seeds needs one number per seed, and at least one")
-    return OverSeeds(
-        float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else nan, len(values)
-    )
+    mean, spread = curve_over_seeds(values)
+    return OverSeeds(float(mean), float(spread), len(values))
+
+
+def curve_over_seeds(
+    values: ArrayLike,  # (S, ...): one number, curve or matrix per seed
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation (divisor S - 1; nan for one seed) of each of its points."""
+    values = np.asarray(values, dtype=np.float64)
+    mean = values.mean(0)
+    return mean, values.std(0, ddof=1) if len(values) > 1 else np.full_like(mean, nan)
 
 
 def mean_interval(

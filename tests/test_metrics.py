@@ -18,6 +18,7 @@ from compatkit.metrics import (
     clopper_pearson,
     competent,
     crossed_difference,
+    curve_over_seeds,
     fit_temperature,
     fix_rate,
     lowest_nfr,
@@ -463,6 +464,14 @@ def test_over_seeds():
     assert isnan(over_seeds([5]).std)
     with pytest.raises(ValueError, match="at least one"):
         over_seeds([])
+
+
+def test_curves_over_seeds():
+    curves = np.array([[[1.0, 5.0]], [[2.0, 5.0]], [[6.0, 5.0]]])
+    mean, spread = curve_over_seeds(curves)
+    assert mean.tolist() == [[3.0, 5.0]] and spread[0, 1] == 0
+    assert spread[0, 0] == pytest.approx(over_seeds([1.0, 2.0, 6.0]).std)
+    assert np.isnan(curve_over_seeds(curves[:1])[1]).all()
 
 
 def test_on_par_is_not_below_but_for_rounding():

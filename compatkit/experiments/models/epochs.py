@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from .recipes import Recipe
 from .trainings import build, encoded, keep_predictions
 from ..running.runs import Run, run_once
-from ...metrics import FlipCounts
+from ...metrics import FlipCounts, curve_over_seeds
 from ...support.pictures import COLOURS, LINES, MARKERS, house_style
 from ...training.loop import load_weights, predict
 from ...training.tasks import Task
@@ -73,10 +73,10 @@ def epoch_picture(curves: dict) -> Figure:  # name → (error, relative NFR), ea
     styles = zip(MARKERS, LINES, COLOURS)
     for (name, values), (marker, line, color) in zip(curves.items(), styles):
         for place, value in zip(axes, values):
-            spread = 100 * value.std(1, ddof=1) if value.shape[1] > 1 else None
+            mean, spread = curve_over_seeds(value.T)
             steps = np.arange(1, len(value) + 1)
             look = {"marker": marker, "linestyle": line, "color": color, "capsize": 2}
-            place.errorbar(steps, 100 * value.mean(1), spread, label=name, **look)
+            place.errorbar(steps, 100 * mean, 100 * spread, label=name, **look)
     for place, label in zip(axes, ("error, %", "relative NFR, %")):
         place.set(xlabel="epoch", ylabel=f"(← better)  {label}", ylim=(0, None))
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)

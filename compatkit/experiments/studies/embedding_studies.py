@@ -32,7 +32,13 @@ from ..running.published import ToPublish, publish_study
 from ..running.runs import Run
 from ..running.store import study_name
 from .study import Planned, Study, refuse_an_empty_smoke_run
-from ...metrics import FlipCounts, PairedDifference, competent, paired_difference
+from compatkit.metrics import (
+    FlipCounts,
+    PairedDifference,
+    competent,
+    curve_over_seeds,
+    paired_difference,
+)
 from ...predictions import Predictions, align
 from ...retrieval import recall_at_1, update_gain
 from ...support.pictures import COLOURS, GREY, LINES, MARKERS, house_style
@@ -441,9 +447,10 @@ def backfilling_picture(
         axes.axhline(100 * old, color=GREY, linestyle=":", label="old queries, old index")
         looks = zip(COLOURS, MARKERS, LINES)
         for (colour, marker, line), (name, values) in zip(looks, found.items()):
-            spread = 100 * values.std(0, ddof=1) if len(values) > 1 else None
+            mean, spread = curve_over_seeds(values)
             look = {"color": colour, "marker": marker, "linestyle": line, "capsize": 2}
-            axes.errorbar(100 * np.array(SHARES), 100 * values.mean(0), spread, label=name, **look)
+            shares = 100 * np.array(SHARES)
+            axes.errorbar(shares, 100 * mean, 100 * spread, label=name, **look)
         axes.set(
             xlabel="share of the index embedded again, %", ylabel="recall at 1, %", title=title
         )

@@ -35,7 +35,7 @@ from ..running.store import KeptName
 from .sides import averages
 from .study import labels_of
 from .untreated_runs import Labelled
-from ...metrics import lowest_nfr
+from ...metrics import curve_over_seeds, lowest_nfr
 from ...predictions import Predictions
 
 # %% ../../../nbs/experiments/studies/rule_rows.ipynb #e0366054
@@ -73,7 +73,7 @@ def mean_curve(
     """Mean and standard deviation over seeds of (accuracy, NFR) at each price, of shape (2, P)."""
     curves = [price_curve(old, new, prices, one) for old, new, one in triples]
     values = np.array([[curve.accuracy, curve.nfr] for curve in curves])
-    return values.mean(0), values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(values[0])
+    return curve_over_seeds(values)
 
 
 def _triples(upgrade: Upgrade, posteriors: Callable[[str], Sequence], split: str) -> list[tuple]:

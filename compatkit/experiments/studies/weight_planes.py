@@ -24,7 +24,7 @@ from ..models.trainings import encoded
 from ..models.update_trainings import old_model, updated_model
 from ..reporting.result_tables import markdown_table
 from .update_studies import SPLITS, UpdateStudy
-from ...metrics import over_seeds
+from ...metrics import curve_over_seeds, over_seeds
 from ...predictions import Predictions, log_softmax
 from ...support.pictures import house_style, looks
 from ...training.loop import outputs, predict
@@ -320,8 +320,7 @@ def lines_picture(lines: Lines) -> "Figure":
                 style = {"color": look.colour, "marker": look.marker, "label": name}
                 panel.errorbar(
                     curves[0].alphas,
-                    np.mean(each, 0),
-                    np.std(each, 0),
+                    *curve_over_seeds(each),
                     markersize=4,
                     elinewidth=0.5,
                     **style,
