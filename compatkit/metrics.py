@@ -757,7 +757,8 @@ def over_seeds(
     if values.ndim != 1 or not len(values):
         raise ValueError("over_seeds needs one number per seed, and at least one")
     mean, spread = curve_over_seeds(values)
-    return OverSeeds(float(mean), float(spread), len(values))
+    # math's nan and no other: rows of one seed are compared, and nan equals itself alone
+    return OverSeeds(float(mean), float(spread) if len(values) > 1 else nan, len(values))
 
 
 def curve_over_seeds(

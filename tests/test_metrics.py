@@ -461,7 +461,7 @@ def test_the_interval_of_a_mean_is_scipys():
 def test_over_seeds():
     assert over_seeds([1.0, 2.0, 6.0]) == pytest.approx((3, np.std([1, 2, 6], ddof=1), 3))
     assert over_seeds(v for v in (1, 3)).n == 2
-    assert isnan(over_seeds([5]).std)
+    assert isnan(over_seeds([5]).std) and over_seeds([5]) == over_seeds([5])
     with pytest.raises(ValueError, match="at least one"):
         over_seeds([])
 
