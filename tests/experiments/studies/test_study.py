@@ -220,8 +220,12 @@ def test_a_smoke_run_that_shows_nothing_stops(trained, monkeypatch, capsys):
     assert "both models competent" in capsys.readouterr().out
     monkeypatch.setattr(Study, "embedded", True)
     monkeypatch.setattr(Study, "wiring", False)
-    with pytest.raises(RuntimeError, match="shows nothing"):
+    with pytest.raises(RuntimeError, match="shows nothing: .*a treatment without any effect$"):
         study.check(upgrade, upgrade.paired)  # the "treated" models are the untreated ones
+    counts = room.FlipCounts(1, 0, 0, 1, 0)
+    with pytest.raises(RuntimeError, match="nothing: no competent models, no negative flips$"):
+        room.refuse_an_empty_smoke_run(False, counts, True)
+    room.refuse_an_empty_smoke_run(True, room.FlipCounts(1, 1, 0, 0, 0), True)
 
 
 def test_the_plan_says_counts_and_leaves_out_what_is_none(capsys, monkeypatch):
