@@ -372,8 +372,8 @@ MEASURES = {
 BEYOND_NOISE = Measure(
     "nfr_beyond_noise",
     "NFR beyond noise",
-    "NFR less what a second run of the old version would show by itself. With repeated answers "
-    "this, and not NFR, is held against the tolerance and the limits.",
+    "NFR less what a second run of the old version would show by itself. Where nearly all "
+    "examples are repeated this, and not NFR, is held against the tolerance and the limits.",
     group=_CHANGED,
     tone="negative",
     brief=True,

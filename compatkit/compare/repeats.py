@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEVEL', 'OWN_COLUMNS', 'COLUMN', 'RandomSigns', 'sign_flip_p', 'rate_interval', 'gain_interval', 'Counts',
-           'noise_floor', 'flaky', 'beyond_noise', 'measures', 'summary', 'read_columns_of', 'without_repeat',
-           'by_example', 'sentences', 'repeated', 'examples_of']
+           'noise_floor', 'knows_noise', 'flaky', 'beyond_noise', 'measures', 'summary', 'read_columns_of',
+           'without_repeat', 'by_example', 'sentences', 'repeated', 'examples_of']
 
 # %% ../../nbs/compare/repeats.ipynb #b469a696
 from collections import Counter
@@ -128,6 +128,7 @@ def gain_interval(
 
 # %% ../../nbs/compare/repeats.ipynb #0df5d83d
 _MOST_UNIT = 5_040  # of the common multiple of the numbers of repeats
+_NEARLY_ALL = 0.9  # of the examples must be repeated before NFR is corrected for noise
 
 
 class Counts(NamedTuple):
@@ -170,11 +171,17 @@ def noise_floor(right: np.ndarray, repeats: np.ndarray) -> float:
     return float(np.nanmean(own)) if (repeats > 1).any() else float("nan")
 
 
+def knows_noise(counts: Counts) -> bool:
+    """Whether nearly all examples have several repeats, so that NFR can be corrected for noise."""
+    return bool((counts.repeats > 1).mean() >= _NEARLY_ALL)
+
+
 def _beyond_noise(counts: Counts) -> np.ndarray:
-    """d of each example with several repeats: its NFR less its own flips under the old version."""
-    counts = counts.at(counts.repeats > 1)
+    """(E,) d: the NFR of an example less its own flips under the old version, which are taken as
+    none where it has one repeat.
+    """
     a, b = counts.shares
-    return a * (1 - b) - _own_flips(counts.old, counts.repeats)
+    return a * (1 - b) - np.nan_to_num(_own_flips(counts.old, counts.repeats))
 
 
 def flaky(counts: Counts) -> np.ndarray:
@@ -204,7 +211,7 @@ def beyond_noise(counts: Counts, level: float = LEVEL) -> dict:
 
 def measures(counts: Counts, level: float = LEVEL) -> dict:
     """accuracy_old, accuracy_new, accuracy_gain, nfr, pfr and mcnemar, with the example as the
-    unit; nfr_beyond_noise where an example has several repeats.
+    unit; nfr_beyond_noise where nearly all examples have several repeats.
     """
     a, b = counts.shares
     n = len(a)
@@ -216,7 +223,7 @@ def measures(counts: Counts, level: float = LEVEL) -> dict:
     }
     found["accuracy_gain"] = _estimate((b - a).mean(), (low, high), n)
     found["mcnemar"] = {"value": p, "n": int((a != b).sum())}
-    if (counts.repeats > 1).any():
+    if knows_noise(counts):
         found["nfr_beyond_noise"] = beyond_noise(counts, level)
     return found
 
@@ -229,6 +236,7 @@ def summary(counts: Counts) -> dict:
     unsure = flaky(counts)
     return {
         "examples": len(a),
+        "repeated": int((counts.repeats > 1).sum()),
         "repeats": sorted(set(counts.repeats.tolist())),
         "noise_floor_old": noise_floor(counts.old, counts.repeats),
         "noise_floor_new": noise_floor(counts.new, counts.repeats),
@@ -335,6 +343,20 @@ def by_example(
     return replace(pair, **changes, notes=(*sentences(known), *pair.notes))
 
 # %% ../../nbs/compare/repeats.ipynb #0685f035
+def _correction(described: dict, found: dict) -> str:
+    """What is done about noise: tolerance and limits are held against NFR less the noise only
+    where the noise of nearly all examples is known.
+    """
+    single = described["examples"] - described["repeated"]
+    if "nfr_beyond_noise" not in found:
+        return (
+            f"{single:,} examples have a single answer, which says nothing about noise: NFR itself "
+            "is held against the tolerance and the limits."
+        )
+    uncorrected = f"; the {single:,} with a single answer are not corrected" if single else ""
+    return f"NFR less that noise is held against the tolerance and the limits{uncorrected}."
+
+
 def sentences(counts: Counts | None) -> Iterator[str]:
     """What a reader must know about repeats."""
     if counts is None or not len(counts.repeats):
@@ -342,7 +364,8 @@ def sentences(counts: Counts | None) -> Iterator[str]:
     told, found = summary(counts), measures(counts)
     times = " or ".join(map(str, told["repeats"]))
     yield (
-        f"Each of {told['examples']:,} examples was answered {times} times: rates are expected "
+        f"{told['repeated']:,} of {told['examples']:,} examples were answered several times "
+        f"({times} answers each): rates are expected "
         "ones over repeats, and the example is the unit of every interval and test. Counts, "
         "classes, slices, single flips and the measures below PFR take each example as most of its "
         "repeats were, right or wrong."
@@ -351,7 +374,7 @@ def sentences(counts: Counts | None) -> Iterator[str]:
     yield (
         f"Noise floor: two repeats of one version flip from right to wrong in {floors[0]:.2%} "
         f"(old) and {floors[1]:.2%} (new) of all cases; from the old to the new version it is "
-        f"{found['nfr']['value']:.2%} (NFR)."
+        f"{found['nfr']['value']:.2%} (NFR of all examples). {_correction(told, found)}"
     )
     yield (
         f"{told['broken']:,} examples fell by more than half of their repeats and "

@@ -92,11 +92,58 @@ def test_what_lies_beyond_the_noise():
     assert "nfr_beyond_noise" not in measures(counts(1, [1, 0, 1], [1, 1, 0]))
 
 
-def test_single_answers_say_nothing_about_noise():
-    mixed = Counts(np.array([1, 4, 4]), np.array([1, 4, 2]), np.array([0, 2, 2]))
-    found = measures(mixed)
-    assert found["nfr"]["n"] == 3 and found["nfr_beyond_noise"]["n"] == 2
-    assert found["nfr_beyond_noise"]["value"] == pytest.approx((1 / 2 + 1 / 4 - 1 / 3) / 2)
+def partly_repeated(folder, repeated, single, fallen, column="repeat"):
+    """Paths of old and new: `fallen` of the single examples flip, the repeated ones never do."""
+    rows = [(f"r{n}", 1 + k, True) for n in range(repeated) for k in range(2)]
+    rows += [(f"s{n}", 1, n >= fallen) for n in range(single)]
+    ids, repeats, right = zip(*rows)
+    for name in ("old", "new"):
+        answer = np.where(right, "yes", "no") if name == "new" else ["yes"] * len(rows)
+        frame = {"id": ids, column: repeats, "label": ["yes"] * len(rows), "prediction": answer}
+        pl.DataFrame(frame).write_csv(folder / f"{name}.csv")
+    return folder / "old.csv", folder / "new.csv"
+
+
+@pytest.mark.parametrize(
+    "repeated, single, fallen",
+    [(500, 500, 105), (1, 1_000, 40), (1_000, 1, 0), (700, 300, 100), (880, 120, 60), (1, 60, 10)],
+)
+def test_flips_of_single_answers_are_never_lost(tmp_path, repeated, single, fallen):
+    paths = partly_repeated(tmp_path, repeated, single, fallen)
+    found = compare(*paths, policy={"max_nfr": "1%"})
+    judged = held_against(found.summary["overall"])
+    assert judged["n"] == repeated + single
+    assert judged["value"] == pytest.approx(fallen / (repeated + single))
+    assert found.status == ("failed" if fallen else "holds")
+    assert (found.verdict == "worse") == bool(fallen)
+
+
+def test_nearly_all_repeated_are_corrected_and_the_others_count_in_full():
+    nearly = Counts(np.array([4] * 19 + [1]), np.array([2] * 19 + [1]), np.array([2] * 19 + [0]))
+    found = measures(nearly)
+    assert found["nfr_beyond_noise"]["n"] == found["nfr"]["n"] == 20
+    assert found["nfr_beyond_noise"]["value"] == pytest.approx((19 * (1 / 4 - 1 / 3) + 1) / 20)
+    few = Counts(
+        np.array([4] * 8 + [1] * 2), np.array([2] * 8 + [1] * 2), np.array([2] * 8 + [0] * 2)
+    )
+    assert "nfr_beyond_noise" not in measures(few)
+
+
+def test_a_slice_of_single_answers_fails_by_itself(tmp_path):
+    paths = partly_repeated(tmp_path, 1_900, 100, 30)
+    for path in paths:
+        frame = pl.read_csv(path)
+        group = pl.when(pl.col("id").str.starts_with("s")).then(pl.lit("single"))
+        frame.with_columns(group.otherwise(pl.lit("repeated")).alias("kind")).write_csv(path)
+    found = compare(*paths, policy={"slice": [{"each": "kind", "max_nfr": "2%"}]})
+    fate = {one["where"]["kind"]: one["status"] for one in found.summary["gate"]["conditions"]}
+    assert fate == {"repeated": "holds", "single": "failed"}
+
+
+def test_the_notes_say_whether_noise_was_taken_off(tmp_path):
+    for repeated, words in ((20, "NFR itself is held"), (1_000, "NFR less that noise is held")):
+        notes = " ".join(compare(*partly_repeated(tmp_path, repeated, 10, 2)).summary["notes"])
+        assert words in notes
 
 
 def test_spellings_are_mended_answer_by_answer(tmp_path):
