@@ -38,7 +38,7 @@ from compatkit.compare.sections import (
     visible,
 )
 from .series import prose
-from .verdict import Settings
+from .verdict import Settings, margin_of
 from ..support.messages import few, near
 from ..support.table_files import PACKED, plain_file
 
@@ -444,13 +444,20 @@ def _task_row(name, one):
     return (Data(name), one.tier, f"{nfr['n']:,}", moved, *rates, one.status)
 
 # %% ../../nbs/compare/suites.ipynb #6a5c692b
-def _judged(found: Comparison, tier: Tier, p: float) -> TaskResult:
+def _lost_more(found: Comparison, margin: float) -> bool:
+    """Whether a task lost as much as the margin or more: less is too small to matter, however sure
+    it is.
+    """
+    return -_gain(found)["value"] >= margin_of(found.pair, margin)
+
+
+def _judged(found: Comparison, tier: Tier, p: float, margin: float) -> TaskResult:
     """A task with what its tier says of it."""
     gate = found.summary["gate"] or {}
     conditions = [(one["status"], one["reason"]) for one in gate.get("conditions", [])]
     conditions += _relative(found.summary["overall"], tier.relative)
     if not conditions:  # no limit, or none that this task can be held against
-        status = "worse" if p <= LEVEL else "holds"
+        status = "worse" if p <= LEVEL and _lost_more(found, margin) else "holds"
         return TaskResult(found, tier.name, p, status, found.reason)
     status = min((one for one, _ in conditions), key=GATE_STATUSES.index)
     broken = "; ".join(reason for one, reason in conditions if one == "failed")
@@ -491,7 +498,7 @@ def _broken(required: dict[str, TaskResult], lost: dict[str, list[str]]) -> str:
 def _by_evidence(required: list[Comparison], found: UnionTest, margin: float) -> tuple[str, str]:
     """Status and reason where no limit is set and no required task is worse by itself."""
     n, p = len(required), f"(union test p = {found.union:.2g})"
-    if found.union <= LEVEL:
+    if found.union <= LEVEL and any(_lost_more(task, margin) for task in required):
         return "failed", (
             f"the {n:,} required tasks together became worse {p}, though none does so for certain "
             "by itself."
@@ -621,11 +628,11 @@ def compare_suites(
         except ValueError as error:
             raise ValueError(f"task {name}: {error}") from error
     evidence, p_values = _evidence(results, tiers)
+    margin = share(options.get("margin", Settings().margin), "margin")
     tasks = {
-        name: _judged(found, tier_for(name, tiers), p_values[name])
+        name: _judged(found, tier_for(name, tiers), p_values[name], margin)
         for name, found in results.items()
     }
     missing = _missing(before, after, tiers)
-    margin = share(options.get("margin", Settings().margin), "margin")
     verdict = _verdict(tasks, missing, tiers, evidence, margin)
     return Suite(tasks, missing, pooled(list(results.values())), evidence, *verdict)

@@ -352,3 +352,12 @@ def test_a_task_that_lies_there_packed_and_plain_is_there_twice(suites):
     (suites[0] / "sums.csv.gz").write_bytes(packed)
     with pytest.raises(ValueError, match="'sums' twice .sums.csv, sums.csv.gz."):
         tasks_of(suites[0])
+
+
+def test_a_sure_loss_below_the_margin_fails_no_suite(tmp_path):
+    sides = [
+        folder(tmp_path / name, 50_000, a=wrong, b=wrong)
+        for name, wrong in (("old", 100), ("new", 160))
+    ]
+    assert compare_suites(*sides).status == "holds"
+    assert compare_suites(*sides, margin=0.001).status == "failed"

@@ -90,6 +90,43 @@ def test_tolerance_and_margin_move_the_verdict():
 
 
 @pytest.mark.parametrize(
+    "n, negative, positive, margin, word",
+    [
+        (1_000_000, 4_200, 3_000, 0.01, "no measurable difference"),  # -.12 points for certain
+        (1_000_000, 3_000, 4_200, 0.01, "no measurable difference"),
+        (1_000_000, 4_200, 3_000, 0.001, "worse"),
+        (1_000_000, 3_000, 4_200, 0.001, "better and compatible"),
+        (1_000_000, 42_000, 40_000, 0.01, "regresses without measurable gain"),
+        (10_000, 90, 20, 0.01, "too little data"),  # a loss, perhaps of less than a point
+        (10_000, 40, 120, 0.01, "too little data"),  # a gain, likewise
+        (1_000, 15, 0, 0.01, "worse"),
+        (1_000, 15, 0, 0.02, "too little data"),
+    ],
+)
+def test_a_change_below_the_margin_is_neither_better_nor_worse(n, negative, positive, margin, word):
+    found = measures(FlipCounts(n - negative - positive, negative, positive, 0, 0))
+    assert verdict(found, margin=margin)[0] == word
+
+
+def test_a_mean_score_that_fell_by_less_than_the_margin_is_not_worse():
+    draw = np.random.default_rng(0)
+    old = draw.uniform(0.3, 0.7, 100_000)
+    found = {"scores": score_measures(old, old - 0.001 + 0.01 * draw.uniform(-1, 1, 100_000))}
+    assert found["scores"]["mean_difference"]["high"] < 0
+    assert verdict(found)[0] == "no measurable difference"
+    assert verdict(found, margin=0.0005)[0] == "worse"
+
+
+@pytest.mark.parametrize(
+    "negative, positive, side", [(90, 20, "a loss"), (20, 90, "a gain"), (50, 50, "Better, equal")]
+)
+def test_too_little_data_says_what_is_known_of_the_direction(negative, positive, side):
+    counts = FlipCounts(10_000 - negative - positive, negative, positive, 0, 0)
+    reason = verdict(measures(counts), margin=0.0071 if negative != positive else 0.001)[1]
+    assert side in reason and "would show it" in reason
+
+
+@pytest.mark.parametrize(
     "negative, positive, different",
     [(0.02, 0.05, 0.1), (0.05, 0.08, 0.1), (0, 0.05, 0), (0, 0, 0), (0.03, 0.03, 0)],
 )
