@@ -265,6 +265,15 @@ class OldLogitsCache:
         ValueError for repeated or known keys, lengths or widths that differ, values not finite.
         """
         embeddings, logits = _own(embeddings), _own(logits)
+        self._check(keys, embeddings, logits)
+        if not len(keys):
+            return
+        if not len(self):
+            self.centre = embeddings.mean(0)
+        self._append(keys, embeddings - self.centre, logits)
+
+    def _check(self, keys: list, embeddings, logits) -> None:
+        """Refuse what the cache cannot keep, given or read back."""
         check_old_logits(logits, self.logits.shape[1] if len(self) else logits.shape[-1], len(keys))
         width = self.embeddings.shape[1] if len(self) else embeddings.shape[-1]
         if embeddings.shape != (len(keys), width) or not torch.isfinite(embeddings).all():
@@ -280,11 +289,6 @@ class OldLogitsCache:
         known = [key for key in keys if key in self._row] or _repeated(keys)
         if known:
             raise ValueError(f"keys that are kept already or given twice: {known[:3]}")
-        if not len(keys):
-            return
-        if not len(self):
-            self.centre = embeddings.mean(0)
-        self._append(keys, embeddings - self.centre, logits)
 
     def _append(self, keys: list, embeddings, logits) -> None:
         """Keep rows whose embeddings are given about the centre."""
@@ -348,7 +352,9 @@ class OldLogitsCache:
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "OldLogitsCache":
-        """Read a cache that save_pretrained wrote. FileNotFoundError if the folder has none."""
+        """Read a cache that save_pretrained wrote. FileNotFoundError if the folder has none,
+        ValueError for one that holds what `add` refuses.
+        """
         from safetensors.torch import load_file
 
         path = Path(folder) / "old_logits_cache.safetensors"
@@ -357,13 +363,16 @@ class OldLogitsCache:
                 f"no {path.name} in {folder}; write one with OldLogitsCache.save_pretrained"
             )
         content, cache = load_file(str(path)), cls()
-        if len(content["keys"]):
+        if missing := {"keys", "centre", "embeddings", "logits"} - set(content):
+            raise ValueError(f"{path} lacks {', '.join(sorted(missing))}: write the cache anew")
+        keys = [bytes(key).hex() for key in content["keys"].tolist()]
+        if keys:
+            try:
+                cache._check(keys, content["embeddings"], content["logits"])
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}; write the cache anew") from None
             cache.centre = content["centre"]
-            cache._append(
-                [bytes(key).hex() for key in content["keys"].tolist()],
-                content["embeddings"],
-                content["logits"],
-            )
+            cache._append(keys, content["embeddings"], content["logits"])
         return cache
 
 # %% ../nbs/gated_fusion.ipynb #0a6fc756

@@ -54,12 +54,24 @@ if TYPE_CHECKING:
 _TINY = 1e-30
 
 
+def _known(probabilities: torch.Tensor) -> torch.Tensor:
+    """A teacher's probabilities; ValueError where one is no number: the loss could still be finite,
+    and its gradients would not.
+    """
+    if torch.isnan(probabilities).any():
+        raise ValueError(
+            "a teacher's logits are not finite: the old or the new model gives NaN or infinity for "
+            "some token; look at its weights, or train in float32"
+        )
+    return probabilities
+
+
 def _against_all(scaled, teacher) -> tuple:
     """(KL (n,), its derivative by the scaled logits (n, V)); both teachers' and student's logits
     (n, V) are divided by the temperature.
     """
     log_q, log_p = torch.log_softmax(teacher, 1), torch.log_softmax(scaled, 1)
-    q = log_q.exp()
+    q = _known(log_q.exp())
     divergence = torch.where(q > 0, q * (log_q - log_p), 0.0).sum(1)
     return divergence, log_p.exp_().sub_(q)
 
@@ -67,8 +79,7 @@ def _against_all(scaled, teacher) -> tuple:
 def _against_top(scaled, top: TopTokens) -> tuple:
     """The same for k + 1 events: the teacher's most likely words, and the rest."""
     known = top.log_probability > -torch.inf
-    q_rest = top.log_rest.exp()
-    q = top.log_probability.exp()
+    q_rest, q = _known(top.log_rest.exp()), _known(top.log_probability.exp())
     q = (
         q * ((1 - q_rest) / q.sum(1).clamp_min(_TINY))[:, None]
     )  # half precision rounds; the sum must not

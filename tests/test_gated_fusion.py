@@ -604,6 +604,30 @@ def test_a_cache_is_saved_with_the_model(tmp_path):
     assert len(OldLogitsCache.from_pretrained(tmp_path / "empty")) == 0
 
 
+@pytest.mark.parametrize(
+    "part, change",
+    [
+        ("logits", lambda kept: kept * torch.nan),
+        ("logits", lambda kept: kept[:-1]),
+        ("embeddings", lambda kept: kept[:, :-1] / 0),
+        ("embeddings", lambda kept: kept[:-1]),
+        ("keys", lambda kept: kept[torch.zeros(len(kept), dtype=torch.long)]),
+        ("logits", None),
+    ],
+)
+def test_a_cache_that_is_read_is_checked_as_one_that_is_filled(tmp_path, part, change):
+    from safetensors.torch import load_file, save_file
+
+    filled()[0].save_pretrained(tmp_path)
+    path = tmp_path / "old_logits_cache.safetensors"
+    content = load_file(path)
+    kept = content.pop(part)
+    content |= {part: change(kept).contiguous()} if change else {}
+    save_file(content, path)
+    with pytest.raises(ValueError, match="old_logits_cache.safetensors"):
+        OldLogitsCache.from_pretrained(tmp_path)
+
+
 def test_keys_are_made_of_all_texts_in_order():
     assert (
         example_key("a", "b") != example_key("b", "a")

@@ -244,6 +244,23 @@ def test_equal_logits_count_the_first_as_the_answer():
     assert abs(float(compatibility_loss(logits, new, old, labels)) - float(wanted)) < 1e-6
 
 
+@pytest.mark.parametrize("side", ["new", "old"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_teacher_that_gives_no_number_is_refused(side, value, whole):
+    states, weight, bias, new, old, labels = made_up()
+    teachers = {"new": new, "old": old}
+    teachers[side][:, :, 3] = value
+    pair = list(teachers.values())
+    with pytest.raises(ValueError, match="teacher"):
+        if whole:
+            compatibility_loss(states @ weight.T + bias, *pair, labels)
+        else:
+            compatibility_loss_from_hidden(
+                HiddenStates(states, weight, bias), *(kept(one, labels, 5) for one in pair), labels
+            )
+
+
 def test_limits():
     states, weight, bias, new, old, labels = made_up()
     logits = (states @ weight.T + bias).detach()

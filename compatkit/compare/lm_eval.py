@@ -23,6 +23,7 @@ from compatkit.compare.logs import (
     Wanted,
     chosen,
     codes_of,
+    digest,
     not_as_written,
     parsed,
     scores_of,
@@ -187,6 +188,8 @@ _HASHES = {
     "target_hash": "other right answers",
     "prompt_hash": "other prompts: other few-shot examples, instructions or chat template",
 }
+# what each is a digest of, which is compared where a line has no hash
+_HASHED = {"doc_hash": "doc", "target_hash": "target", "prompt_hash": "arguments"}
 
 
 def _check_hashes(old, new, shared):
@@ -199,6 +202,19 @@ def _check_hashes(old, new, shared):
             raise ValueError(
                 f"`{name}` differs for {few(other)} ({told}): run both with the same version and "
                 f"settings, or take `{name}` out of the lines if the difference is meant"
+            )
+        field = _HASHED[name]
+        bare = [key for key, one, two in pairs if not (one and two)]
+        told = ((key, *(side.samples[key].get(field) for side in (old, new))) for key in bare)
+        other = [
+            shown(key, tasks=True)
+            for key, one, two in told
+            if None not in (one, two) and digest(one) != digest(two)
+        ]
+        if other:
+            raise ValueError(
+                f"`{field}` differs for {few(other)}, so other questions or right answers stand "
+                "under the same ids: run both with the same version of the task and its data"
             )
         absent += [f"`{name}`"] if any(not (one and two) for _, one, two in pairs) else []
     return (
@@ -321,6 +337,10 @@ def _blocks(old, new, shared):
 
 def _block(name, keys, sides, metric, less):
     """The block of a metric, None where it is not a number everywhere; and a note, perhaps ""."""
+    if metric == "bypass":  # always 999
+        return None, (
+            f"{name} is left out: a run with --predict_only judges nothing. Run it again without."
+        )
     values = [[sample.get(metric) for sample in samples] for samples in sides]
     if not all(_is_number(value) for side in values for value in side):
         return None, f"{name} is left out: it is not one number per document in both runs."

@@ -343,10 +343,10 @@ def _gsm8k(row: dict) -> dict:
 
 
 def _samsum(row: dict) -> dict:
-    lines = row["dialogue"].replace("\r\n", "\n").strip()
+    lines = (row["dialogue"] or "").replace("\r\n", "\n").strip()  # the hub holds an empty one
     return {
         "prompt": f"Dialogue:\n{lines}\nSummary:" if lines else "",
-        "answer": row["summary"].replace("\r\n", "\n").strip(),
+        "answer": (row["summary"] or "").replace("\r\n", "\n").strip(),
     }
 
 # %% ../../nbs/language/tasks.ipynb #d8457f0e

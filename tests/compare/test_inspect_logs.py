@@ -48,7 +48,7 @@ def test_two_logs_compared():
     found = compare(LOGS / "old.eval", LOGS / "new.eval")
     assert found.summary["overall"]["counts"]["negative"] == 3
     assert (
-        "2 of 6 samples of the new run have no answer (1 error, 1 no answer)"
+        "2 of 6 samples of the new run have no value (1 error, 1 no answer)"
         in found.summary["notes"][0]
     )
     dropped = compare(LOGS / "old.eval", LOGS / "new.eval", wanted={"errors": "drop"})

@@ -247,6 +247,25 @@ def test_old_versions_without_hashes_and_metrics_are_read_with_a_note(tmp_path):
     )
 
 
+@pytest.mark.parametrize("field, value", [("doc", {"question": "3 + 3"}), ("target", "6")])
+def test_other_documents_without_hashes_are_told_by_what_stands_there(tmp_path, field, value):
+    gone = {"doc_hash": None, "prompt_hash": None, "target_hash": None}
+    old = written(tmp_path / "old", [sample(0, **gone), sample(1, **gone)])
+    new = written(tmp_path / "new", [sample(0, **gone), sample(1, **gone, **{field: value})])
+    with pytest.raises(ValueError, match=f"`{field}` differs for 'sums/1/none'"):
+        read_pair(old, new)
+
+
+def test_a_run_that_only_predicted_is_refused(tmp_path):
+    made = [sample(n, metrics=["bypass"], bypass=999) for n in range(3)]
+    with pytest.raises(ValueError, match="--predict_only"):
+        read_pair(*(written(tmp_path / side, made) for side in ("old", "new")))
+    # beside a metric that judges it is left out
+    both = [sample(n, metrics=["bypass", "exact_match"], bypass=999) for n in range(3)]
+    pair = read_pair(*(written(tmp_path / f"{side} judged", both) for side in ("old", "new")))
+    assert pair.n == 3 and any("bypass" in note for note in pair.notes)
+
+
 def test_zero_is_right_where_less_is_better(tmp_path):
     toxic = [
         [sample(n, metrics=["toxic"], toxic=value) for n, value in enumerate(values)]

@@ -43,7 +43,26 @@ def test_two_different_wrong_answers_are_told_apart():
 def test_a_missing_answer_is_never_wrong_in_silence():
     fields = logs.join_logs(log([1.0, 1.0]), log([1.0, None]))
     assert fields["answers"][fields["new"][1]] == logs.NO_ANSWER
-    assert "1 of 2 samples of the new run have no answer (1 error)" in fields["notes"][0]
+    assert "1 of 2 samples of the new run have no value (1 error)" in fields["notes"][0]
+
+
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_an_answer_that_nobody_judged_has_no_score(value):
+    assert logs.judged(value, "42", "42").trouble == logs.NO_SCORE
+    assert logs.judged(value, None, "42").trouble == logs.NO_SCORE
+    assert logs.judged(value, "", "42").trouble == logs.NO_ANSWER
+    assert logs.judged("N", "x", "42").trouble == logs.NO_ANSWER  # Inspect's word for it
+
+
+@pytest.mark.parametrize("scored", [0, 1])
+@pytest.mark.parametrize("errors", ["wrong", "drop"])
+def test_a_run_without_any_value_is_refused_whatever_the_other_says(scored, errors):
+    sides = [log([None, None], "silent"), log([None, None], "silent")]
+    sides[scored] = log([1.0, 0.0], "scored")
+    with pytest.raises(ValueError, match="silent"):
+        logs.join_logs(*sides, errors=errors)
+    with pytest.raises(ValueError, match="silent"):
+        logs.join_logs(*[log([None], "silent")] * 2, errors=errors)
 
 
 def test_dropping_takes_the_sample_from_both_sides():
@@ -55,7 +74,7 @@ def test_failing_names_the_samples():
     with pytest.raises(ValueError, match=r"ids '1'"):
         logs.join_logs(log([1.0, 1.0]), log([1.0, None]), errors="fail")
     with pytest.raises(ValueError, match="nothing is left"):
-        logs.join_logs(log([None]), log([1.0]), errors="drop")
+        logs.join_logs(log([None, 1.0]), log([1.0, None]), errors="drop")
     with pytest.raises(ValueError, match="wrong, drop, fail"):
         logs.join_logs(log([1.0]), log([1.0]), errors="ignore")
 

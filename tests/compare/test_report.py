@@ -132,7 +132,7 @@ def test_a_frame_without_ids():
 def test_a_frame_of_probabilities_is_what_a_file_of_them_is(library, tmp_path):
     frames = pytest.importorskip(library)
     rows = [[0.3, 0.7], [0.8, 0.2]] * 20
-    table = {"id": [f"e{i}" for i in range(40)], "label": [0, 1] * 20, "probabilities": rows}
+    table = {"id": [f"e{i}" for i in range(40)], "label": [1, 0] * 20, "probabilities": rows}
     path = tmp_path / "frame.jsonl"
     path.write_text(
         "".join(json.dumps(dict(zip(table, row))) + "\n" for row in zip(*table.values()))

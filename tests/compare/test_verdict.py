@@ -584,9 +584,25 @@ def test_a_few_odd_spellings_are_a_note():
     assert any("--normalize" in note for note in found.summary["notes"])
 
 
-def test_scores_that_are_all_one_value_have_a_verdict():
-    same = Predictions([f"e{n}" for n in range(400)], score=[5.0] * 400)
-    assert compare(same, same).verdict == "no measurable difference"
+@pytest.mark.parametrize("value", [0.0, 1.0, 5.0, 999.0])
+def test_scores_that_are_all_one_value_judge_nothing(value):
+    same, other = (
+        Predictions([f"e{n}" for n in range(400)], score=[one] * 400) for one in (value, value + 1)
+    )
+    with pytest.raises(ValueError, match=f"{value:g}"):
+        compare(same, same)
+    assert compare(same, other).verdict.startswith("better")  # not on both sides alike
+
+
+def test_answers_of_which_none_is_right_on_either_side_judge_nothing():
+    ids, label = [f"e{n}" for n in range(40)], ["no"] * 40
+    wrong, other = (Predictions(ids, label, [one] * 40) for one in ("No", "yes"))
+    with pytest.raises(ValueError, match="40 examples"):
+        compare(wrong, other)
+    # a suite of tests that all pass is judged, and so are a few examples that all fail
+    right = Predictions(ids, label, label)
+    assert compare(right, right).verdict == "too little data"
+    assert compare(*[Predictions(ids[:4], label[:4], ["x"] * 4)] * 2).verdict == "too little data"
 
 
 def test_how_many_scores_show_equality_is_asked_of_the_normal_distribution():

@@ -282,6 +282,14 @@ def test_every_task_loads_from_a_local_copy(name, sizes, tmp_path):
     assert "left out" not in task.rule
 
 
+def test_a_dialogue_that_is_none_is_an_empty_one(tmp_path):
+    """As the hub's copy of SAMSum holds one; it asks nothing and is left out."""
+    rows = rows_of("samsum", "train")
+    rows[3] |= {"dialogue": None}
+    folder = folder_of(tmp_path, "samsum", train=rows)
+    assert len(load_questions("samsum", folder).train) == len(rows) - 1
+
+
 def test_rows_are_asked_as_the_harness_asks_them(tmp_path):
     first = {
         name: min(load_questions(name, folder_of(tmp_path, name)).test, key=lambda one: one.id)
