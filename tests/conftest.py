@@ -19,6 +19,17 @@ def runs_in_a_temporary_folder(tmp_path_factory):
         os.environ["COMPATKIT_HOME"] = before
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_precision_on_every_processor():
+    """Where no precision is named, tests train in float32, also where the processor has bfloat16:
+    a test must not pass on one machine and fail on another.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if "COMPATKIT_PRECISION" not in os.environ:
+            patch.setenv("COMPATKIT_PRECISION", "float32")
+        yield
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """One for all tests of a file."""
