@@ -22,10 +22,10 @@ from matplotlib.figure import Figure
 from safetensors.numpy import load_file
 
 # %% ../../../nbs/experiments/models/gates.ipynb #c1d2e3f4
-from ...ensembles import mix
 from .recipes import Recipe
 from .trainings import build, encoded, identity
 from .upgrades import Search
+from ..reporting.expressions import Mix, Of
 from ..running.runs import Run, run_once
 from ...gated_fusion import LearnGate, OldLogitsCache, fuse
 from ...metrics import fit_temperature, fix_rate, new_fault_rate, over_seeds
@@ -149,22 +149,24 @@ def gate_words(searched: Search) -> str:
     if setting.temperature == "fit":
         fitted = sorted({run.results["temperature"] for run in searched.runs})
         setting = replace(setting, temperature=f"fit {fitted}")
-    return searched.words(str(setting))
+    return str(setting)
 
 # %% ../../../nbs/experiments/models/gates.ipynb #c1d2e3f9
 def constant_gate(
     olds: Sequence[Run],
     gated: Sequence[Run],  # runs of fuse_once, one a seed
-    split: str = "test",
-) -> list[Predictions]:
+) -> list[Mix]:
     """Each seed's answers with every example's gate set to the mean gate on selection."""
-    mixed = []
-    for old, run in zip(olds, gated, strict=True):
-        answer = old.predictions(split)
-        answer = answer.replace(logits=answer.logits / run.results["temperature"])
-        mean = run.results["gate"]["selection"]["mean"]
-        mixed.append(mix(answer, run.predictions(f"{split}-alone"), mean, "logit"))
-    return mixed
+    return [
+        Mix(
+            old,
+            Of(run, "alone"),
+            run.results["gate"]["selection"]["mean"],
+            "logit",
+            run.results["temperature"],
+        )
+        for old, run in zip(olds, gated, strict=True)
+    ]
 
 
 def mean_gates(gated: Sequence[Run]) -> str:
