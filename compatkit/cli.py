@@ -160,6 +160,12 @@ def app(context: click.Context) -> None:
 @click.option("--slice", multiple=True, metavar="COLUMN", help="look at its values (repeatable)")
 @click.option("--pairs", is_flag=True, help="look at every pair of values of two slice columns too")
 @click.option(
+    "--cluster",
+    default="",
+    metavar="COLUMN",
+    help="examples of one value belong together, such as a document: the unit of every interval",
+)
+@click.option(
     "--categorical",
     multiple=True,
     metavar="COLUMN",
@@ -301,7 +307,8 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     """Two folders with a file for each task. Gives the exit status."""
     from compatkit.compare.suites import compare_suites
 
-    alone = ("old", "new", "label", "id", "slice", "pairs", "categorical", "numeric", "task")
+    alone = ("old", "new", "label", "id", "slice", "pairs", "cluster")
+    alone += ("categorical", "numeric", "task")
     for option in (*alone, "html", "flips", "picture"):
         if getattr(given, option):
             raise ValueError(
@@ -356,6 +363,7 @@ def _settings(given: SimpleNamespace, policy: Policy) -> dict:
         "pairs": given.pairs,
         "categorical": given.categorical,
         "numeric": given.numeric,
+        "cluster": given.cluster,
         "policy": policy,
         "tolerance": given.tolerance,
         "margin": given.margin,
@@ -374,7 +382,8 @@ def _compare_two(
         raise ValueError(
             "--picture draws the matrix of three or more versions: for two there is --html"
         )
-    columns = [*given.slice, *given.categorical, *given.numeric]
+    clusters = [given.cluster] if given.cluster else []
+    columns = [*given.slice, *given.categorical, *given.numeric, *clusters]
     pair = _pair(
         files,
         given.old,

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEVEL', 'DISCOVERY_RATE', 'SURE', 'POWER', 'estimate', 'rate', 'gain', 'measures', 'mean_estimate', 'score_measures',
-           'by_slice', 'by_class', 'overall', 'models', 'smallest_sample', 'examples_for_rate', 'examples_for_equality',
-           'examples_for_gain', 'about']
+           'by_slice', 'by_class', 'by_unit', 'overall', 'models', 'smallest_sample', 'examples_for_rate',
+           'examples_for_equality', 'examples_for_gain', 'about']
 
 # %% ../../nbs/compare/estimates.ipynb #9d392d26
 from bisect import bisect_left
@@ -18,7 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 # %% ../../nbs/compare/estimates.ipynb #2a9a5bee
-from . import repeats
+from . import clusters, repeats
 from .pair import Pair
 from .slices import cells, column_levels, excess_p, false_discovery, flip_positions
 from compatkit.metrics import (
@@ -210,6 +210,38 @@ def by_class(
     return classes
 
 # %% ../../nbs/compare/estimates.ipynb #87a5d475
+def by_unit(
+    pair: Pair,  # with labels
+    rows: slice | np.ndarray,  # the examples to look at, all of which have one
+    level: float = LEVEL,  # of the intervals
+) -> dict:
+    """The measures whose unit is not the single answer: the example where some were answered
+    several times, the cluster where there are any. Empty where every answer stands for itself.
+    """
+    if pair.repeats is None and pair.cluster is None:
+        return {}
+    counts = pair.repeats
+    if counts is None:
+        right = (codes == pair.label for codes in (pair.old, pair.new))
+        counts = repeats.Counts(
+            np.ones(pair.n, dtype=np.int64), *(one.astype(int) for one in right)
+        )
+    counts = counts.at(rows)
+    if pair.cluster is None:
+        return repeats.measures(counts, level)
+    return clusters.measures(counts, pair.cluster[rows], level)
+
+
+def _in_place_of(estimates: dict, others: dict) -> dict:
+    """Estimates of which some are replaced; those that take examples as independent lose their
+    intervals where the others have clusters.
+    """
+    if any("clusters" in one for one in others.values()):
+        gone = {"low": nan, "high": nan}
+        estimates = {name: one | gone if "low" in one else one for name, one in estimates.items()}
+    return estimates | others
+
+
 def overall(
     pair: Pair,
     rows: slice | np.ndarray = slice(None),  # the examples to look at
@@ -223,13 +255,20 @@ def overall(
             for codes in (pair.label, pair.old, pair.new)
         ]
         estimates = measures(FlipCounts.of(*taken), level)
-        if pair.repeats is not None:  # the example is the unit, not the answer
-            counts = pair.repeats.at(rows).at(known)
-            estimates |= repeats.measures(counts, level) | {"repeats": repeats.summary(counts)}
+        labelled = (
+            np.arange(pair.n)[rows][known] if pair.repeats or pair.cluster is not None else rows
+        )
+        estimates = _in_place_of(estimates, by_unit(pair, labelled, level))
+        if pair.repeats is not None:
+            estimates["repeats"] = repeats.summary(pair.repeats.at(labelled))
     if pair.old_score is not None:
         old, new = pair.old_score[rows], pair.new_score[rows]
         if (known := np.isfinite(old) & np.isfinite(new)).any():
-            estimates["scores"] = score_measures(old[known], new[known], level)
+            old, new = old[known], new[known]
+            estimates["scores"] = score_measures(old, new, level)
+            if pair.cluster is not None:
+                own = clusters.score_measures(old, new, pair.cluster[rows][known], level)
+                estimates["scores"] = _in_place_of(estimates["scores"], own)
     return estimates
 
 # %% ../../nbs/compare/estimates.ipynb #14054f8a

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 # %% ../../nbs/compare/policy.ipynb #19e7fe3a
-from . import repeats
-from .estimates import LEVEL, gain, rate
+from . import clusters
+from .estimates import LEVEL, by_unit, gain, rate
 from .pair import Pair
 from .sections import percent, points
 from compatkit.compare.slices import (
@@ -271,8 +271,9 @@ def _condition(
     judged_by = (
         "these examples alone" if limit.observed else f"interval {low} to {words(estimate['high'])}"
     )
+    units = f" in {estimate['clusters']:,} clusters" if "clusters" in estimate else ""
     reason = (
-        f"{words(estimate['value'])}{beyond} ({judged_by}, {estimate['n']:,} examples) "
+        f"{words(estimate['value'])}{beyond} ({judged_by}, {estimate['n']:,} examples{units}) "
         f"{_VERBS[status]} the limit of {words(number)}"
     )
     end = "value" if limit.observed else "high" if limit.most else "low"
@@ -364,20 +365,22 @@ def _groups(rule: Rule, pair: Pair, level: float) -> Iterator[tuple[dict, dict]]
             gains = (
                 {} if pair.label is None else {"accuracy_gain": gain(negative, positive, n, level)}
             )
-            yield (
-                where,
-                {"nfr": rate(negative, n, level), **gains, **_repeated(pair, levels, where, level)},
-            )
+            own = {}
+            if pair.repeats is not None or pair.cluster is not None:
+                own = _by_unit(pair, levels, where, level)
+            yield where, {"nfr": rate(negative, n, level), **gains, **own}
 
 
-def _repeated(pair: Pair, levels: dict, where: dict, level: float) -> dict:
-    """The measures of a slice whose examples were answered several times; else nothing."""
-    if pair.repeats is None:
-        return {}
+def _by_unit(pair: Pair, levels: dict, where: dict, level: float) -> dict:
+    """The measures of a slice whose unit is the example or the cluster."""
     chosen = [
         levels[name].codes == levels[name].names.index(value) for name, value in where.items()
     ]
-    return repeats.measures(pair.repeats.at(np.logical_and.reduce(chosen)), level)
+    rows = np.flatnonzero(np.logical_and.reduce(chosen))
+    if pair.label is not None:
+        return by_unit(pair, rows, level)
+    scores = pair.old_score[rows], pair.new_score[rows]
+    return {"nfr": clusters.score_measures(*scores, pair.cluster[rows], level)["nfr"]}
 
 
 def too_small(policy: Policy | None, pair: Pair) -> Iterator[str]:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEVEL', 'OWN_COLUMNS', 'COLUMN', 'RandomSigns', 'sign_flip_p', 'rate_interval', 'gain_interval', 'Counts',
-           'noise_floor', 'knows_noise', 'flaky', 'beyond_noise', 'measures', 'summary', 'read_columns_of',
+           'noise_floor', 'knows_noise', 'corrected', 'flaky', 'beyond_noise', 'measures', 'summary', 'read_columns_of',
            'without_repeat', 'by_example', 'sentences', 'repeated', 'examples_of']
 
 # %% ../../nbs/compare/repeats.ipynb #b469a696
@@ -174,6 +174,11 @@ def noise_floor(right: np.ndarray, repeats: np.ndarray) -> float:
 def knows_noise(counts: Counts) -> bool:
     """Whether nearly all examples have several repeats, so that NFR can be corrected for noise."""
     return bool((counts.repeats > 1).mean() >= _NEARLY_ALL)
+
+
+def corrected(counts: Counts) -> np.ndarray | None:
+    """(E,) d where nearly all examples have several repeats; else None."""
+    return _beyond_noise(counts) if knows_noise(counts) else None
 
 
 def _beyond_noise(counts: Counts) -> np.ndarray:

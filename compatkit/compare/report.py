@@ -474,6 +474,8 @@ def compare(
     normalize: bool = False,
     # of logs: task, scorer, metric, errors ("wrong", "drop", "fail") -> the choice
     wanted: Mapping[str, str] | None = None,
+    # the column of what examples belong to, such as a document: the unit of intervals and gate
+    cluster: str = "",
 ) -> Comparison:
     """Two versions on the same examples.
 
@@ -482,7 +484,8 @@ def compare(
     slices, categorical, numeric = map(_columns, (slices, categorical, numeric))
     slices = tuple(dict.fromkeys([*slices, *categorical, *numeric]))
     limits = _as_policy(policy)
-    pair = _as_pair(old, new, on_missing, names, columns_for(slices, limits), rename, wanted)
+    columns = columns_for([*slices, *filter(None, [cluster])], limits)
+    pair = _as_pair(old, new, on_missing, names, columns, rename, wanted)
     pair = _with_categories(normalized(pair) if normalize else pair, categorical)
     refuse_constant(pair)
     settings = Settings(
@@ -493,6 +496,7 @@ def compare(
         _tolerance(tolerance, limits),
         share(margin, "margin"),
         share(confidence, "confidence"),
+        cluster,
     )
     return Comparison(pair, summarize(pair, settings), (*_paths([old, new, policy]), *pair.paths))
 
@@ -590,8 +594,8 @@ def compare_versions(
     policy = settings["policy"] = _as_policy(settings.get("policy"))
     slices = [
         name
-        for key in ("slices", "categorical", "numeric")
-        for name in _columns(settings.get(key, ()))
+        for key in ("slices", "categorical", "numeric", "cluster")
+        for name in _columns(settings.get(key) or ())
     ]
     columns = columns_for(slices, policy)
 

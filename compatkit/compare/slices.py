@@ -232,6 +232,7 @@ def judged(
     for name in ("old_sureness", "new_sureness"):
         if (sure := getattr(pair, name)) is not None:
             taken[name] = type(sure)(*(values[keep] for values in sure))
+    taken["cluster"] = None if pair.cluster is None else pair.cluster[keep]
     taken["repeats"] = None if pair.repeats is None else pair.repeats.at(keep)
     columns = {name: values[keep] for name, values in pair.columns.items()}
     return replace(pair, **taken, columns=columns, details=None)

@@ -9,6 +9,7 @@ __all__ = ['VERDICTS', 'normalized', 'misspelled', 'verdict', 'Settings', 'summa
 from collections.abc import Iterator
 from dataclasses import replace
 from math import isnan
+from shlex import quote as quoted
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 # %% ../../nbs/compare/verdict.ipynb #1413c75b
+from .clusters import by_column, suspects
 from compatkit.compare.estimates import (
     LEVEL,
     POWER,
@@ -35,7 +37,7 @@ from .policy import Policy, gate, held_against, keeps, too_small
 from .repeats import by_example
 from .sections import in_words, percent, points
 from .slices import Once, judged, levels, once
-from ..support.messages import normal_form
+from ..support.messages import few, normal_form
 
 # %% ../../nbs/compare/verdict.ipynb #b0b61c65
 def normalized(
@@ -123,7 +125,8 @@ def _direction(gain: dict, enough: bool, margin: float, level: float) -> str | N
     below it is neither better nor worse, however sure it is. None where it cannot be told.
     """
     if -margin < gain["low"] and gain["high"] < margin:
-        return "equal" if gain["n"] >= smallest_sample(min(margin, 0.01), level) else None
+        units = gain.get("clusters", gain["n"])
+        return "equal" if units >= smallest_sample(min(margin, 0.01), level) else None
     if not enough or abs(gain["value"]) < margin:
         return None
     return "better" if gain["low"] > 0 else "worse" if gain["high"] < 0 else None
@@ -146,7 +149,8 @@ def _evidence(overall: dict, margin: float, level: float) -> _Evidence:
     if "accuracy_gain" in overall:
         gain, test = overall["accuracy_gain"], overall["mcnemar"]
         sides, enough = (overall["accuracy_old"], overall["accuracy_new"]), True
-        thing, beside = "Accuracy", f"McNemar p {in_words(test['value'])}"
+        thing, called = "Accuracy", "p by cluster" if "clusters" in gain else "McNemar p"
+        beside = f"{called} {in_words(test['value'])}"
         variance = overall["nfr"]["value"] + overall["pfr"]["value"]
     else:
         scores = overall["scores"]
@@ -184,8 +188,10 @@ def _for_flips(nfr: dict, beyond: bool, tolerance: float, power: float, level: f
 def _more(
     evidence: _Evidence, by_flips: bool, beyond: bool, nfr: dict, tolerance, margin, level
 ) -> str:
-    """How many examples would tell what is open; empty where there are too few to guess from."""
-    if isnan(evidence.gain["low"]) or nfr["n"] < 30:
+    """How many examples would tell what is open; empty where there are too few to guess from, and
+    with clusters, of which more are needed and not more examples.
+    """
+    if isnan(evidence.gain["low"]) or nfr["n"] < 30 or "clusters" in nfr:
         return ""
     rate = f"NFR{' beyond noise' * beyond} is {percent(nfr['value'])}"
     if by_flips and nfr["value"] > tolerance:  # whatever the gain is, the flips would decide
@@ -276,6 +282,7 @@ class Settings(NamedTuple):
     tolerance: float = 0.01  # NFR up to which an update counts as compatible, in (0, 1)
     margin: float = 0.01  # change of accuracy too small to matter; for scores, of their range
     level: float = LEVEL  # of every interval
+    cluster: str = ""  # the column that says which examples belong together
 
     def check(self) -> None:
         """Raises ValueError for a share that is none."""
@@ -313,6 +320,7 @@ def summarize(
     settings.check()
     if not pair.n:
         raise ValueError("there are no examples: nothing can be compared")
+    pair = by_column(pair, settings.cluster) if settings.cluster else pair
     counted, answered, level = once(pair), judged(pair), settings.level
     whole = overall(pair, slice(None) if counted.rows.all() else counted.rows, level)
     if not whole:
@@ -363,6 +371,12 @@ def _remarks(pair: Pair, counted: Once, tasks: dict) -> Iterator[str]:
         yield (
             f"Both versions gave the same answer to each of the {pair.n:,} examples: if the update "
             "was meant to change any, are these really two files?"
+        )
+    if names := suspects(pair):
+        yield (
+            f"Several examples share each value of {few(names)}. If what "
+            "shares one goes right or wrong together, intervals and tests are too sure of "
+            f"themselves: compare with --cluster {quoted(names[0])} (cluster={names[0]!r})."
         )
     if not counted.rows.all():
         yield (
