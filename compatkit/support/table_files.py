@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from os.path import normpath
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,7 +61,8 @@ def _scratch() -> tempfile.TemporaryDirectory:
 
 def _place(path: Path, name: str) -> Path:
     """Where a copy of a file lies, below the names of the folders that the file lies in."""
-    folder = Path(tempfile.mkdtemp(dir=_scratch().name), *path.absolute().parts[1:-1])
+    above = Path(normpath(path.absolute())).parts[1:-1]  # a `..` would lead out of the scratch
+    folder = Path(tempfile.mkdtemp(dir=_scratch().name), *above)
     folder.mkdir(parents=True)
     return folder / name
 

@@ -8,10 +8,11 @@ import lzma
 import os
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from compatkit.support.table_files import plain_file, unique_keys, without_formula
+from compatkit.support.table_files import _scratch, plain_file, unique_keys, without_formula
 
 ROWS = [{"id": "a", "prediction": "x, y"}, {"id": "b", "prediction": "z"}]
 CSV = b'id,prediction\na,"x, y"\nb,z\n'
@@ -61,6 +62,34 @@ def test_every_wrapping_holds_the_same_rows(tmp_path, name, content):
     assert plain_file(path) == plain  # made once
     os.utime(path, ns=(1, 1))
     assert plain_file(path) != plain  # but not kept when the file becomes another
+
+
+@pytest.mark.parametrize("way", ["..", "../..", "../" * 40, "../deep/..", "./.."])
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("t.tsv", b"id\tprediction\na\tx, y\nb\tz\n"),
+        ("t.json", json.dumps(ROWS).encode()),
+        ("t.csv.gz", gzip.compress(CSV)),
+        ("t.csv.bz2", bz2.compress(CSV)),
+        ("t.csv.xz", lzma.compress(CSV)),
+        ("t.csv", CSV.replace(b"\n", b"\r")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_path_that_goes_up_is_copied_into_the_scratch_folder(
+    tmp_path, monkeypatch, way, name, content
+):
+    (tmp_path / "sub" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "sub" / "deep")
+    folder = (tmp_path / "sub" / "deep" / way).resolve()
+    if folder == folder.parent:  # the root of the disk: go down again from there
+        way, folder = way + str(tmp_path).lstrip("/"), tmp_path
+    (folder / name).write_bytes(content)
+    scratch = Path(_scratch().name)
+    plain = plain_file(f"{way}/{name}")
+    assert rows_in(plain) == ROWS
+    assert plain.resolve().is_relative_to(scratch.resolve()) and plain.parent.name == folder.name
 
 
 @pytest.mark.parametrize(
