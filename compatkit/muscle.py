@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _TINY = 1e-30
 
 
-def _known(probabilities: torch.Tensor) -> torch.Tensor:
+def _without_nan(probabilities: torch.Tensor) -> torch.Tensor:
     """A teacher's probabilities; ValueError where one is no number: the loss could still be finite,
     and its gradients would not.
     """
@@ -71,7 +71,7 @@ def _against_all(scaled, teacher) -> tuple:
     (n, V) are divided by the temperature.
     """
     log_q, log_p = torch.log_softmax(teacher, 1), torch.log_softmax(scaled, 1)
-    q = _known(log_q.exp())
+    q = _without_nan(log_q.exp())
     divergence = torch.where(q > 0, q * (log_q - log_p), 0.0).sum(1)
     return divergence, log_p.exp_().sub_(q)
 
@@ -79,7 +79,7 @@ def _against_all(scaled, teacher) -> tuple:
 def _against_top(scaled, top: TopTokens) -> tuple:
     """The same for k + 1 events: the teacher's most likely words, and the rest."""
     known = top.log_probability > -torch.inf
-    q_rest, q = _known(top.log_rest.exp()), _known(top.log_probability.exp())
+    q_rest, q = _without_nan(top.log_rest.exp()), _without_nan(top.log_probability.exp())
     q = (
         q * ((1 - q_rest) / q.sum(1).clamp_min(_TINY))[:, None]
     )  # half precision rounds; the sum must not

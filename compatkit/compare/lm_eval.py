@@ -192,6 +192,21 @@ _HASHES = {
 _HASHED = {"doc_hash": "doc", "target_hash": "target", "prompt_hash": "arguments"}
 
 
+def _check_contents(old, new, keys, field):
+    """Raises ValueError where a field that both lines hold differs, such as the document."""
+    pairs = ((key, *(side.samples[key].get(field) for side in (old, new))) for key in keys)
+    other = [
+        shown(key, tasks=True)
+        for key, one, two in pairs
+        if None not in (one, two) and digest(one) != digest(two)
+    ]
+    if other:
+        raise ValueError(
+            f"`{field}` differs for {few(other)}, so other questions or right answers stand under "
+            "the same ids: run both with the same version of the task and its data"
+        )
+
+
 def _check_hashes(old, new, shared):
     """A note on hashes that are absent. Raises ValueError for hashes that differ."""
     absent = []
@@ -203,20 +218,9 @@ def _check_hashes(old, new, shared):
                 f"`{name}` differs for {few(other)} ({told}): run both with the same version and "
                 f"settings, or take `{name}` out of the lines if the difference is meant"
             )
-        field = _HASHED[name]
-        bare = [key for key, one, two in pairs if not (one and two)]
-        told = ((key, *(side.samples[key].get(field) for side in (old, new))) for key in bare)
-        other = [
-            shown(key, tasks=True)
-            for key, one, two in told
-            if None not in (one, two) and digest(one) != digest(two)
-        ]
-        if other:
-            raise ValueError(
-                f"`{field}` differs for {few(other)}, so other questions or right answers stand "
-                "under the same ids: run both with the same version of the task and its data"
-            )
-        absent += [f"`{name}`"] if any(not (one and two) for _, one, two in pairs) else []
+        without = [key for key, one, two in pairs if not (one and two)]
+        _check_contents(old, new, without, _HASHED[name])
+        absent += [f"`{name}`"] * bool(without)
     return (
         [
             f"Whether both were asked the same cannot be checked everywhere: {', '.join(absent)} "

@@ -27,7 +27,7 @@ from .pair import Pair
 from .policy import GATE_STATUSES, LIMITS, Policy, keeps, share
 from .readers import Reader, reader_of
 from .repeats import RandomSigns, rate_interval
-from .report import EXIT_STATUS, Comparison, compare
+from .report import EXIT_STATUS, Comparison, compare, none_right
 from compatkit.compare.sections import (
     Data,
     Section,
@@ -606,7 +606,8 @@ def compare_suites(
 ) -> Suite:
     """Every task that both folders have.
 
-    Raises ValueError where they share none, and what `compare` raises with the task's name.
+    Raises ValueError where they share none and where nothing is right anywhere, and what `compare`
+    raises with the task's name.
     """
     limits = limits or {}
     given = isinstance(policy, Mapping)
@@ -624,9 +625,16 @@ def compare_suites(
     for name in shared:
         limit = tier_for(name, tiers).policy
         try:
-            results[name] = compare(before[name], after[name], policy=limit, **options)
+            results[name] = compare(
+                before[name], after[name], policy=limit, too_hard=True, **options
+            )
         except ValueError as error:
             raise ValueError(f"task {name}: {error}") from error
+    if all(none_right(found.pair) for found in results.values()):
+        raise ValueError(
+            f"no answer of either side is right in any of {len(results):,} tasks, so nothing can "
+            "be judged: are labels and answers written alike, and were both runs scored?"
+        )
     evidence, p_values = _evidence(results, tiers)
     margin = share(options.get("margin", Settings().margin), "margin")
     tasks = {

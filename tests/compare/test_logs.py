@@ -174,3 +174,22 @@ def test_what_cannot_be_read_is_named():
         logs.keyed((Key("t", one), Sample(1.0, target=one.strip())) for one in ("1", 2))
     with pytest.raises(ValueError, match="did you mean 'match'"):
         logs.chosen(["match"], "macht", "scorer")
+
+
+@pytest.mark.parametrize("score", [0.5, 999.0])
+def test_a_task_of_equal_scores_is_refused_beside_one_that_is_judged(score):
+    from compatkit.compare import compare
+    from compatkit.compare.pair import Pair
+
+    def side(last):
+        samples = log([1.0, 0.0, 1.0]).samples
+        graded = {
+            Key("graded", str(n)): Sample(value) for n, value in enumerate([score] * 2 + [last])
+        }
+        return Log("a", samples | graded)
+
+    with pytest.raises(ValueError, match=f"{score:g}"):
+        compare(Pair(old_name="a", new_name="b", **logs.join_logs(side(score), side(score))))
+    assert compare(
+        Pair(old_name="a", new_name="b", **logs.join_logs(side(score), side(score + 1)))
+    ).verdict

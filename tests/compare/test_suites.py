@@ -361,3 +361,23 @@ def test_a_sure_loss_below_the_margin_fails_no_suite(tmp_path):
     ]
     assert compare_suites(*sides).status == "holds"
     assert compare_suites(*sides, margin=0.001).status == "failed"
+
+
+def test_a_task_that_is_too_hard_is_compared_and_nothing_but_such_is_refused(tmp_path):
+    ids, label = [f"e{n}" for n in range(60)], [n % 2 for n in range(60)]
+    wrong = [1 - one for one in label]
+    for side in ("old", "new"):
+        for suite, task, given in (
+            ("both", "easy", label),
+            ("both", "hard", wrong),
+            ("one", "hard", wrong),
+        ):
+            folder = tmp_path / suite / side
+            folder.mkdir(parents=True, exist_ok=True)
+            Predictions(ids, label, given).save(folder / f"{task}.parquet")
+    assert set(compare_suites(*(tmp_path / "both" / side for side in ("old", "new"))).tasks) == {
+        "easy",
+        "hard",
+    }
+    with pytest.raises(ValueError, match="in any of 1 tasks"):
+        compare_suites(*(tmp_path / "one" / side for side in ("old", "new")))
