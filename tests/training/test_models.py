@@ -45,7 +45,7 @@ from compatkit.training.models import (
     image_normalization,
     last_linear,
     model_folder,
-    packaged_encoder,
+    packaged_model,
     quiet_loading,
     resnet_classifier,
     small_classifier,
@@ -356,7 +356,7 @@ def no_package(monkeypatch):
 
 
 def test_the_package_is_found_without_importing_it(package):
-    assert packaged_encoder() == package
+    assert packaged_model(MINI_PACKAGE) == package
     assert find_encoder() == (str(package), MINI_PACKAGE)
     assert MINI_PACKAGE.replace("-", "_") not in sys.modules
 

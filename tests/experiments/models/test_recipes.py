@@ -77,6 +77,25 @@ def test_a_file_of_ones_own_is_not_the_set_it_is_named_after(monkeypatch):
     assert layers("folder") == [MINI["mrpc"][0][0], None] and layers("file") == [3, None]
 
 
+def test_each_side_of_a_pretrained_upgrade_has_its_own_numbers(monkeypatch):
+    """A model is known by its name wherever it lies, and what is not listed has the usual ones."""
+    sources = {"": ("pip", MINI_PACKAGE), "org/first": ("hub", "org/first"), "x": ("x", "second")}
+    monkeypatch.setattr(recipes, "find_encoder", sources.get)
+    numbers = {"first": {"sst2": (2e-5, 16, 4)}, "all-MiniLM-L6-v2": {"sst2": (1e-4, 32, 5)}}
+    monkeypatch.setattr(recipes, "ENCODERS", numbers)
+
+    def pair(*given):
+        both = upgrade_recipes(of(given[0]), "mini", "b", *given[1:])
+        assert all(one.model == "encoder" and one.layers is None for one in both)
+        return [(one.name, one.learning_rate, one.batch_size, one.epochs) for one in both]
+
+    usual = (5e-5, 32, 3)
+    new, old = (MINI_PACKAGE, 1e-4, 32, 5), ("org/first", 2e-5, 16, 4)
+    assert pair("sst2", "", -1, "org/first") == [old, new]
+    assert pair("mrpc", "x", -1, "org/first") == [("org/first", *usual), ("second", *usual)]
+    assert upgrade_recipes(of("sst2"), "mini", "b")[0].model == "linear"
+
+
 def test_upgrades_share_the_new_model_and_b_has_a_linear_old_one():
     for scale in ("smoke", "mini"):
         (old_a, new_a), (old_b, new_b) = (
@@ -187,7 +206,7 @@ def test_missing_weights_are_named_only_if_asked_for(tmp_path, monkeypatch):
 
 def test_mini_names_where_an_encoder_could_come_from(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("compatkit.training.models.packaged_encoder", lambda: None)
+    monkeypatch.setattr("compatkit.training.models.packaged_model", lambda name: None)
     with pytest.raises(FileNotFoundError, match=MINI_PACKAGE):
         upgrade_recipes(of("mrpc"), "mini", "a")
 
@@ -265,7 +284,7 @@ def test_two_sizes_are_encoders_only_for_texts_beyond_smoke(monkeypatch):
     monkeypatch.setattr(recipes, "upgrade_recipes", lambda *given: given)
     monkeypatch.setattr(recipes, "architectures", lambda *given: asked.append(given) or made)
     real, smoke = (Experiment(of("mrpc"), scale, "", 2) for scale in ("mini", "smoke"))
-    assert two_sizes(real, "mine") == (real.task, "mini", "a", "mine", 2)
+    assert two_sizes(real, "mine") == (real.task, "mini", "a", "mine", 2, "")
     assert two_sizes(smoke) == two_sizes(real, "mine", from_scratch=True) == made
     pictures = Experiment(of("imagenet", image=True), "paper", "")
     names = ("a/small", "a/large")
