@@ -254,8 +254,8 @@ ALSO_CALLED = {MINI_PACKAGE: "all-MiniLM-L6-v2"}
 # pretrained encoder → task → (learning rate, batch size, epochs) where both sides of an upgrade are
 # pretrained; chosen once, on untreated models of one seed, by accuracy on the selection split
 ENCODERS = {
-    "paraphrase-MiniLM-L3-v2": {},
-    "all-MiniLM-L6-v2": {},
+    "paraphrase-MiniLM-L3-v2": {"sst2": (1e-4, 32, 3)},
+    "all-MiniLM-L6-v2": {"sst2": (5e-5, 32, 3)},
 }
 MINI_TRAIN = {"sst2": 20_000} | dict.fromkeys(
     ("fashion_mnist", "cifar10", "tiny_imagenet"), 10_000

@@ -168,7 +168,14 @@ class FusionStudy:
     def recipes(self, name: str) -> tuple[Recipe, Recipe]:
         """(old recipe, new recipe) of upgrade a or b; errors of upgrade_recipes."""
         study, chosen = self.study, self.study.chosen
-        return upgrade_recipes(study.task, study.scale, name, chosen.encoder, chosen.max_steps)
+        return upgrade_recipes(
+            study.task,
+            study.scale,
+            name,
+            chosen.encoder,
+            chosen.max_steps,
+            chosen.old_encoder,
+        )
 
     def plan(self, name: str) -> None:
         """Say what an upgrade trains."""
