@@ -29,6 +29,7 @@ from compatkit.compare.pull_requests import (
 )
 from compatkit.compare.suites import compare_suites
 from compatkit.predictions import Predictions
+from compatkit.support.outputs import COMMENT_MARK
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HARM = "x\n::error::`|<img src=x> @team % \x00"
@@ -301,6 +302,68 @@ def test_the_actions_script(pair, tmp_path, settings, status):
     for name in ("comment.md", "junit.xml"):  # what an earlier step left is gone
         assert (tmp_path / f"compatkit-{name}").exists() == (status != 2)
     assert (tmp_path / "compatkit.html").exists() == (status != 2)
+
+
+GH = """#!{python}
+import json, os, sys
+from pathlib import Path
+folder = Path(os.environ["RUNNER_TEMP"])
+if os.environ.get("READ_ONLY") and sys.argv[1:3] != ["pr", "view"]:
+    sys.exit("HTTP 403: Resource not accessible by integration")
+if sys.argv[1:3] == ["pr", "view"]:
+    print((folder / "comments.json").read_text())
+else:
+    (folder / "calls.json").write_text(json.dumps(sys.argv[1:]))
+"""
+OWN = {
+    "body": f"### worse\r\n{COMMENT_MARK}\r\nwhy",
+    "viewerDidAuthor": True,
+    "url": "https://g.h/o/r/pull/5#issuecomment-11",
+}
+OTHERS = [
+    OWN | {"body": "coverage fell", "url": "https://g.h/o/r/pull/5#issuecomment-12"},
+    OWN | {"viewerDidAuthor": False, "url": "https://g.h/o/r/pull/5#issuecomment-13"},
+    OWN | {"body": f"> {COMMENT_MARK}\n\nwhy?", "url": "https://g.h/o/r/pull/5#issuecomment-14"},
+]
+
+
+def write_the_comment(folder, comments, **settings):
+    """What gh is called with, and what the action's script prints."""
+    (folder / "gh").write_text(GH.format(python=sys.executable))
+    (folder / "gh").chmod(0o755)
+    (folder / "comments.json").write_text(json.dumps({"comments": comments}))
+    (folder / "compatkit-comment.md").write_text("### worse\n")
+    environment = os.environ | {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "RUNNER_TEMP": str(folder),
+        "GITHUB_REPOSITORY": "o/r",
+        "NUMBER": "5",
+    }
+    script = [sys.executable, str(ROOT / ".github" / "comment.py")]
+    run = {"env": environment | settings, "capture_output": True, "text": True}
+    done = subprocess.run(script, check=True, **run)
+    calls = folder / "calls.json"
+    return json.loads(calls.read_text()) if calls.exists() else None, done.stdout
+
+
+def test_the_action_writes_over_its_own_comment_alone(tmp_path):
+    call, _ = write_the_comment(tmp_path, [OWN, *OTHERS])
+    assert call[:4] == ["api", "--method", "PATCH", "repos/o/r/issues/comments/11"]
+    assert call[-1] == f"body=@{tmp_path}/compatkit-comment.md"
+
+
+def test_beside_comments_of_others_the_action_writes_a_new_one(tmp_path):
+    call, printed = write_the_comment(tmp_path, OTHERS)
+    assert call[:3] == ["pr", "comment", "5"] and "--edit-last" not in call
+    assert printed == ""
+
+
+@pytest.mark.parametrize("comments", [[], [OWN]])
+def test_a_token_that_may_only_read_is_a_warning(tmp_path, comments):
+    call, printed = write_the_comment(tmp_path, comments, READ_ONLY="1")
+    assert call is None
+    assert printed.startswith("::warning ") and "Resource not accessible" in printed
 
 
 def test_an_id_is_no_command_of_github(tmp_path):
