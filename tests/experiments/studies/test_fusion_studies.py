@@ -33,8 +33,8 @@ def home(tmp_path_factory):
 def begun(distillations=(), members=0, old_logits="in_sample", seeds=2, table="main"):
     """A study of the tiny task."""
     chosen = SimpleNamespace(
-        task="tiny", table=table, seeds=seeds, encoder="", old_encoder="", max_steps=-1, old_logits=old_logits,
-        from_results=False, keep_results=False,
+        task="tiny", table=table, seeds=seeds, encoder="", old_encoder="", max_steps=-1,
+        old_logits=old_logits, from_results=False, keep_results=False,
     )  # fmt: skip
     study = Study("gated_fusion", chosen, Experiment(tiny.task(), "smoke", "asked for"))
     return FusionStudy(study, GATES, distillations, members)
