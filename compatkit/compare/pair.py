@@ -35,7 +35,7 @@ from compatkit.compare.sources import (
     renamed,
 )
 from ..metrics import Sureness
-from ..predictions import ARE_PROBABILITIES, Predictions, log_probability, sums_to_one
+from ..predictions import Predictions, log_probability
 from ..support.answer_columns import called_by_numbers, matrix_of_lists
 from ..support.messages import few, found
 from ..support.table_cells import ENDINGS, numbers_in_cells
@@ -440,7 +440,7 @@ def _gaps(source: Source, name: str, rows: np.ndarray) -> str:
 
 def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> tuple[dict, list[str]]:
     """old_sureness and new_sureness for a Pair, empty where a side has no probabilities or there
-    are no labels; and notes where they cannot be used, or are probabilities called logits.
+    are no labels; and a note where they cannot be used.
     """
     try:
         matrices = [_matrix_of(source) for source in (old, new)] if answers else [None]
@@ -460,9 +460,7 @@ def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> tuple[dict
     ):
         taken = logits if own is None else logits[own]
         made[f"{side}_sureness"] = Sureness.of(taken, column[answers["label"]])
-    sides = zip((old.name, new.name), matrices)
-    notes = [f"{name}: {ARE_PROBABILITIES}." for name, (logits, _) in sides if sums_to_one(logits)]
-    return made, notes
+    return made, []
 
 
 def _columns_of_answers(
