@@ -93,19 +93,18 @@ def _pair(files, old, new, label, id, on_missing, rename, columns, wanted):
     from compatkit.compare.readers import reader_of
 
     if any(map(reader_of, files)) and (len(files) == 2 or old and new):
+        named = _renamed([*rename, *([f"id={id}"] if id else [])])  # which logs refuse
         sides = (old or "", new or "")  # the models, where one log holds several
-        return read_pair(
-            files[0], files[-1], on_missing, columns=columns, wanted=wanted, sides=sides
-        )
+        return read_pair(files[0], files[-1], on_missing, named, label, columns, wanted, sides)
     if len(files) == 1:
         _refuse_for_one(files[0], reader_of(files[0]), old and new, rename, on_missing)
-        return read_columns(files[0], old, new, label, id or "id", columns, split=wanted.task)
+        return read_columns(files[0], old, new, label, id or "id", columns, wanted)
     if old or new or id:
         raise ValueError(
             "--old, --new and --id name columns of one file, and there are two: use --rename "
             "FIELD=COLUMN"
         )
-    return read_pair(*files, on_missing=on_missing, rename=rename, label=label, columns=columns)
+    return read_pair(*files, on_missing, _renamed(rename), label, columns, wanted)
 
 
 def _refuse_for_one(file, reader, both, rename, on_missing):
@@ -190,9 +189,8 @@ def app(context: click.Context) -> None:
 @click.option(
     "--errors",
     type=click.Choice(["wrong", "drop", "fail"]),
-    default="wrong",
-    show_default=True,
-    help="samples of a log without an answer: count as wrong, leave out, refuse",
+    help="examples without an answer or a score: count as wrong, leave out, refuse "
+    "[default: wrong in a log, fail in a table]",
 )
 @click.option(
     "--tolerance", help="NFR up to which an update is called compatible [default: --max-nfr, or 1%]"
@@ -315,7 +313,7 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
                 f"--{option} is for two files, and these are folders of tasks: compare one task's "
                 "files with it"
             )
-    wanted = {name: getattr(given, name) for name in ("scorer", "metric", "errors")}
+    wanted = {name: getattr(given, name) or "" for name in ("scorer", "metric", "errors")}
     options = ("normalize", "tolerance", "margin", "confidence")
     suite = compare_suites(
         *files,
@@ -391,9 +389,9 @@ def _compare_two(
         given.label,
         given.id,
         given.on_missing,
-        _renamed(given.rename),
+        given.rename,
         report.columns_for(columns, policy),
-        Wanted(given.task, given.scorer, given.metric, errors=given.errors),
+        Wanted(given.task, given.scorer, given.metric, errors=given.errors or ""),
     )
     comparison = report.compare(pair, **_settings(given, policy))
     if given.flips:
@@ -433,6 +431,7 @@ def _compare_many(
     Raises ValueError for options that it cannot follow.
     """
     from compatkit.compare.flips import write_rows
+    from compatkit.compare.pair import LOGS_ALONE
     from compatkit.compare.report import EXIT_STATUS, compare_versions
     from compatkit.compare.series import flip_columns
 
@@ -442,7 +441,7 @@ def _compare_many(
         files,
         on_missing=given.on_missing,
         rename=rename,
-        wanted={name: getattr(given, name) for name in ("task", "scorer", "metric", "errors")},
+        wanted={name: getattr(given, name) or "" for name in (*LOGS_ALONE, "errors")},
         **_settings(given, policy),
     )
     if given.flips:

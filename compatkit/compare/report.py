@@ -22,7 +22,7 @@ import numpy as np
 # %% ../../nbs/compare/report.ipynb #cf3764ee
 from .flips import flip_rows, write_rows
 from .logs import Wanted
-from .pair import Pair, pair_of_sources, read_pair
+from .pair import Pair, pair_of_sources, read_pair, refuse_for_tables
 from .policy import EXIT_STATUS, Policy, share
 from .readers import reader_of
 from compatkit.compare.sections import (
@@ -375,12 +375,14 @@ def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None):
     def heading(given, name):
         return Path(given).stem if isinstance(given, (str, PathLike)) else name
 
-    names = names or (heading(old, "old"), heading(new, "new"))
+    names, wanted = names or (heading(old, "old"), heading(new, "new")), Wanted(**(wanted or {}))
+    refuse_for_tables(wanted, names[0])
     return pair_of_sources(
         _as_source(old, "old", names[0]),
         _as_source(new, "new", names[1]),
         on_missing,
         columns or None,  # all but free text where none is asked for: they are in memory anyway
+        errors=wanted.errors,
     )
 
 
@@ -481,7 +483,8 @@ def compare(
     confidence: float | str = 0.95,  # of every interval, 50 to 99.9 %
     # compare answers without regard to case, spaces around them and forms of Unicode
     normalize: bool = False,
-    # of logs: task, scorer, metric, errors ("wrong", "drop", "fail") -> the choice
+    # of logs: task, scorer, metric -> the choice; errors -> "wrong", "drop" or "fail": what
+    # examples without a value are, by default wrong in a log and refused elsewhere
     wanted: Mapping[str, str] | None = None,
     # the column of what examples belong to, such as a document: the unit of intervals and gate
     cluster: str = "",
