@@ -258,8 +258,7 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     from compatkit.compare.pull_requests import check_blessed
     from compatkit.compare.suites import are_suites
 
-    if given.json + given.markdown + given.quiet > 1:
-        raise ValueError("--json, --markdown and --quiet exclude each other")
+    _refuse_without_effect(given)
     for file in files:
         check_blessed(file)
     if sum(file == Path("-") for file in files) > 1:
@@ -280,6 +279,19 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
         status, text = compare_files(files, given, policy, outputs)
     _print(text)
     return status
+
+
+def _refuse_without_effect(given: SimpleNamespace) -> None:
+    """Raises ValueError for options that exclude each other, and for one that would do nothing."""
+    if given.json + given.markdown + given.quiet > 1:
+        raise ValueError("--json, --markdown and --quiet exclude each other")
+    sliced = {*given.slice, *given.categorical, *given.numeric}
+    if given.pairs and len(sliced) < 2:
+        raise ValueError("--pairs is for two or more columns of --slice: name a second one")
+    if given.link and not (given.comment or given.github):
+        raise ValueError("--link stands in what --comment and --github write: give one of them")
+    if _typed("limit") and not (given.html or given.json):
+        raise ValueError("--limit counts the flips of --html and --json: give one of them")
 
 
 def _refuse_twice(files: Sequence[Path], old: str | None = None, new: str | None = None) -> None:
@@ -393,6 +405,8 @@ def _compare_two(
         report.columns_for(columns, policy),
         Wanted(given.task, given.scorer, given.metric, errors=given.errors or ""),
     )
+    if given.normalize and pair.label is None:
+        raise ValueError("--normalize is for answers, and these files hold scores: leave it out")
     comparison = report.compare(pair, **_settings(given, policy))
     if given.flips:
         comparison.write_flips(outputs, given.flips)

@@ -1112,3 +1112,34 @@ def test_what_was_not_written_to_its_end_says_so(run, tmp_path):
     (tmp_path / "prob.csv").write_text(probabilities())
     done = run(tmp_path, "decide", "new.csv", "prob.csv", *CERTIFY)
     fails(done, "labels.csv: repeated ids 'q3'")
+
+
+@pytest.mark.parametrize(
+    "options, part",
+    [
+        (["--pairs"], "--pairs is for two or more columns"),
+        (["--pairs", "--slice", "intent"], "--pairs is for two or more columns"),
+        (["--link", "https://example.org"], "--link stands in what --comment and --github write"),
+        (["--limit", "3"], "--limit counts the flips of --html and --json"),
+        (["--scorer", "judge"], "--scorer judge"),
+        (["--metric", "acc"], "old.csv is a table"),
+    ],
+)
+def test_options_without_effect_are_refused(run, folder, options, part):
+    fails(run(folder, "compare", "old.csv", "new.csv", *options), part)
+
+
+def test_answers_alone_have_normal_forms(run, folder):
+    done = run(folder, "compare", "old_scores.csv", "new_scores.csv", "--normalize")
+    fails(done, "--normalize is for answers")
+
+
+def test_examples_without_a_score_are_left_out_when_asked(run, tmp_path):
+    table = "question,faithfulness\n" + "".join(f"q{n},{n / 64}\n" for n in range(60))
+    (tmp_path / "old.csv").write_text(table.replace("q7,0.109375", "q7,"))
+    (tmp_path / "new.csv").write_text(table)
+    command = ["compare", "old.csv", "new.csv", "--rename", "id=question"]
+    command += ["--rename", "score=faithfulness"]
+    fails(run(tmp_path, *command), "'q7'", "--errors drop")
+    done = run(tmp_path, *command, "--errors", "drop", "--json")
+    assert json.loads(done.stdout)["examples"] == 59

@@ -138,9 +138,11 @@ def _collides(source, order):
     ids, following = source.ids(order.rows[looked]), source.ids(order.rows[looked + 1])
     repeated = sorted({one for one, other in zip(ids, following) if one == other})
     if repeated:
-        count = len(np.unique(order.hashes[twice]))
+        _, counts = np.unique(order.hashes[twice], return_counts=True)
         raise ValueError(
-            f"{source.name}: repeated ids {few(repeated, count)}: keep one row per example"
+            f"{source.name}: repeated ids {few(repeated, len(counts))}: keep one row per example, "
+            f"or number several answers to one example (up to {counts.max() + 1:,} here) 1, 2, 3 "
+            "in a column `repeat` (--rename repeat=COLUMN where it has another name)"
         )
     return True
 

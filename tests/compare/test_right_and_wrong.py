@@ -237,3 +237,19 @@ def test_names_of_columns_are_refused_for_logs(tmp_path):
     path.write_text(json.dumps({"columns": ["outputs", "target"], "data": [["x", "x"]]}))
     with pytest.raises(ValueError, match="an evaluation log has no column 'truth'"):
         read_pair(path, path, label="truth")
+
+
+def test_several_judgements_of_one_example_are_numbered(tmp_path):
+    """Three samples for each task, as code benchmarks write them."""
+    rows = [
+        [{"task_id": n // 3, "passed": (n * step) % 7 % 2} for n in range(60)] for step in (2, 3)
+    ]
+    files = [saved(tmp_path / f"{n}.csv", side) for n, side in enumerate(rows)]
+    rename = {"task_id": "id", "passed": "score"}
+    with pytest.raises(ValueError, match=r"0.csv: repeated ids .*up to 3 here.* column `repeat`"):
+        read_pair(*files, rename=rename)
+    for path, side in zip(files, rows):
+        saved(path, [row | {"sample": n % 3 + 1} for n, row in enumerate(side)])
+    pair = read_pair(*files, rename=rename | {"sample": "repeat"})
+    assert pair.n == 20 and set(pair.repeats.repeats) == {3}
+    assert pair.repeats.old.sum() == sum(row["passed"] for row in rows[0])
