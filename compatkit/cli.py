@@ -84,7 +84,7 @@ def _renamed(pairs):
     return {column: field for field, column in found.items()}
 
 
-def _pair(files, old, new, label, id, on_missing, rename, columns, wanted):
+def _pair(files, old, new, label, id, on_missing, rename, columns, wanted, truth):
     """Reads one file with both columns, or two files.
 
     Raises ValueError when options and files do not fit.
@@ -95,19 +95,21 @@ def _pair(files, old, new, label, id, on_missing, rename, columns, wanted):
     if any(map(reader_of, files)) and (len(files) == 2 or old and new):
         named = _renamed([*rename, *([f"id={id}"] if id else [])])  # which logs refuse
         sides = (old or "", new or "")  # the models, where one log holds several
-        return read_pair(files[0], files[-1], on_missing, named, label, columns, wanted, sides)
+        files = (files[0], files[-1])
+        return read_pair(*files, on_missing, named, label, columns, wanted, sides, truth)
     if len(files) == 1:
-        _refuse_for_one(files[0], reader_of(files[0]), old and new, rename, on_missing)
+        others = rename or on_missing == "drop" or truth
+        _refuse_for_one(files[0], reader_of(files[0]), old and new, others)
         return read_columns(files[0], old, new, label, id or "id", columns, wanted)
     if old or new or id:
         raise ValueError(
             "--old, --new and --id name columns of one file, and there are two: use --rename "
             "FIELD=COLUMN"
         )
-    return read_pair(*files, on_missing, _renamed(rename), label, columns, wanted)
+    return read_pair(*files, on_missing, _renamed(rename), label, columns, wanted, truth=truth)
 
 
-def _refuse_for_one(file, reader, both, rename, on_missing):
+def _refuse_for_one(file, reader, both, others):
     """Raises ValueError for one file without the names of both versions, or with options of two."""
     if reader:
         raise ValueError(
@@ -119,10 +121,10 @@ def _refuse_for_one(file, reader, both, rename, on_missing):
             f"{file} is one file: name a second one, or the columns of both versions with --old, "
             "--new and --label"
         )
-    if rename or on_missing == "drop":
+    if others:
         raise ValueError(
-            "--rename and --on-missing are for two files: with one, --old, --new, --label and "
-            "--id name the columns"
+            "--rename, --on-missing and --truth are for two files: with one, --old, --new, --label "
+            "and --id name the columns"
         )
 
 # %% ../nbs/cli.ipynb #b13c0c94
@@ -145,6 +147,12 @@ def app(context: click.Context) -> None:
 @click.option("--new", help="one file: the column of the new version's answers")
 @click.option("--label", help="the column of the right answers")
 @click.option("--id", help="one file: the column that names each example")
+@click.option(
+    "--truth",
+    type=_FILE,
+    metavar="FILE",
+    help="the right answers (id, label), where the files of answers have none",
+)
 @click.option(
     "--rename",
     multiple=True,
@@ -269,7 +277,7 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     limits = {name: value for name in LIMITS if (value := getattr(given, name, None)) is not None}
     # options win over the file
     policy = Policy.load(given.policy, **limits) if given.policy else Policy.of(**limits)
-    with Outputs([*files, given.policy], given.force) as outputs:
+    with Outputs([*files, given.truth, given.policy], given.force) as outputs:
         files = [plain_file(file) for file in files]
         for option in ("html", "flips", "picture", "comment", "junit"):
             if path := getattr(given, option):
@@ -317,7 +325,7 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     """Two folders with a file for each task. Gives the exit status."""
     from compatkit.compare.suites import compare_suites
 
-    alone = ("old", "new", "label", "id", "slice", "pairs", "cluster")
+    alone = ("old", "new", "label", "id", "truth", "slice", "pairs", "cluster")
     alone += ("categorical", "numeric", "task")
     for option in (*alone, "html", "flips", "picture"):
         if getattr(given, option):
@@ -404,6 +412,7 @@ def _compare_two(
         given.rename,
         report.columns_for(columns, policy),
         Wanted(given.task, given.scorer, given.metric, errors=given.errors or ""),
+        given.truth,
     )
     if given.normalize and pair.label is None:
         raise ValueError("--normalize is for answers, and these files hold scores: leave it out")
@@ -455,6 +464,7 @@ def _compare_many(
         files,
         on_missing=given.on_missing,
         rename=rename,
+        truth=given.truth,
         wanted={name: getattr(given, name) or "" for name in (*LOGS_ALONE, "errors")},
         **_settings(given, policy),
     )

@@ -1143,3 +1143,22 @@ def test_examples_without_a_score_are_left_out_when_asked(run, tmp_path):
     fails(run(tmp_path, *command), "'q7'", "--errors drop")
     done = run(tmp_path, *command, "--errors", "drop", "--json")
     assert json.loads(done.stdout)["examples"] == 59
+
+
+def test_a_file_of_labels(run, folder, tmp_path):
+    whole = Predictions.load(folder / "old.csv")
+    for name in ("old", "new", "third"):
+        Predictions.load(folder / f"{name}.csv").replace(label=None).save(tmp_path / f"{name}.csv")
+    rows = zip(whole.id, whole.label)
+    (tmp_path / "truth.csv").write_text("id,label\n" + "".join(f"{i},{y}\n" for i, y in rows))
+    done = run(tmp_path, "compare", "old.csv", "new.csv", "--truth", "truth.csv", "--json")
+    counts = json.loads(done.stdout)["overall"]["counts"]
+    assert (counts["negative"], counts["positive"]) == (25, 80)
+    done = run(tmp_path, "compare", "old.csv", "new.csv", "third.csv", "--truth", "truth.csv")
+    assert done.returncode == 0 and "truth.csv" in done.stdout
+    fails(run(tmp_path, "compare", "old.csv", "new.csv"), "label")
+    written = run(
+        *(tmp_path, "compare", "old.csv", "new.csv", "--truth", "truth.csv"),
+        *("--flips", "truth.csv", "--force"),
+    )
+    fails(written, "truth.csv")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 # %% ../../nbs/compare/pair.ipynb #99d74038
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike
 # %% ../../nbs/compare/pair.ipynb #ac94aa1b
 from .answer_codes import coded_column, of_one_kind
 from .hub_datasets import is_dataset, names_hub, read_dataset
-from .joins import Rows, match_rows, picked
+from .joins import Rows, match_rows, picked, rows_beside
 from .logs import Wanted
 from .readers import no_log, read_logs, reader_of
 from .repeats import Counts, by_example, examples_of, read_columns_of, repeated
@@ -119,37 +120,56 @@ class Pair:
         return f"Pair({self.old_name} → {self.new_name}, {self.n:,} examples)"
 
 # %% ../../nbs/compare/pair.ipynb #4fc17b84
-def _answers(old, new, rows):
+class _Side(NamedTuple):
+    """A source and its rows in the order of the pair; None for all of them."""
+
+    source: Source
+    rows: np.ndarray | None
+
+
+def _answers(old, new, rows, truth=None):
     """answers, label, old, new for a Pair, if there are labels, -1 for a missing answer; and notes.
 
     Raises ValueError for missing and for other labels.
     """
-    sides = {"old": (old, rows.old), "new": (new, rows.new)}
+    sides = {"truth": truth} if truth else {}  # its labels are the first to be looked at
+    sides |= {"old": _Side(old, rows.old), "new": _Side(new, rows.new)}
 
     def has(side, name):
-        return name in sides[side][0].schema
+        return name in sides[side].source.schema
 
     labelled = [side for side in sides if has(side, "label")]
     if not labelled or not (has("old", "prediction") and has("new", "prediction")):
         return {}, []
     parts = {
-        (side, name): coded_column(sides[side][0], name)
+        (side, name): coded_column(sides[side].source, name)
         for side in sides
         for name in ("label", "prediction")
         if has(side, name)
     }
-    answers, codes = _in_one_code(of_one_kind(parts, old, new), sides)
-    label, notes = codes[labelled[0], "label"], []
-    if len(labelled) == 2:
-        _refuse_other_labels(answers, label, codes["new", "label"], (old, new), rows.old)
-    else:
-        notes.append(
-            f"Only {sides[labelled[0]][0].name} has labels; every version is judged by them."
-        )
-    if label.min() == label.max():
-        notes.append(f"Every label is {answers[label[0]]!r}: there is one class only.")
-    before, after = (codes[side, "prediction"] for side in sides)
+    answers, codes = _in_one_code(of_one_kind(parts, old, new, truth and truth.source), sides)
+    label = codes[labelled[0], "label"]
+    for other in labelled[1:]:
+        both = (sides[labelled[0]], sides[other])
+        _refuse_other_labels(answers, label, codes[other, "label"], both)
+    before, after = (codes[side, "prediction"] for side in ("old", "new"))
+    notes = [*_whose_labels(sides, labelled), *_one_class(answers, label)]
     return dict(answers=tuple(answers), label=label, old=before, new=after), notes
+
+
+def _whose_labels(sides, labelled):
+    """A sentence where the labels are not those of both versions."""
+    if len(labelled) > 1:
+        return []
+    name = sides[labelled[0]].source.name
+    return [f"Only {name} has labels; every version is judged by them."]
+
+
+def _one_class(answers, label):
+    """A sentence where all labels are the same."""
+    if label.min() != label.max():
+        return []
+    return [f"Every label is {answers[label[0]]!r}: there is one class only."]
 
 
 def _in_one_code(parts, sides):
@@ -184,15 +204,16 @@ def _taken(positions, rows):
     return positions if rows is None else rows[positions]
 
 
-def _refuse_other_labels(answers, before, after, sources, rows):
+def _refuse_other_labels(answers, before, after, sides):
+    """Raises ValueError naming the first examples to which two sides give other labels."""
     other = np.flatnonzero(before != after)
     if len(other):
         told = [
             f"{few([answers[code] for code in codes[other[:3]].tolist()], len(other))} in "
-            f"{source.name}"
-            for codes, source in zip((before, after), sources)
+            f"{side.source.name}"
+            for codes, side in zip((before, after), sides)
         ]
-        ids = few(sources[0].ids(_taken(other[:3], rows)), len(other))
+        ids = few(sides[0].source.ids(_taken(other[:3], sides[0].rows)), len(other))
         raise ValueError(
             f"labels differ for ids {ids} ({'; '.join(told)}): both must be judged by the same "
             "truth"
@@ -528,13 +549,15 @@ def pair_of_sources(
     columns: Sequence[str] | None = None,  # to slice by
     names: tuple[str, str] | None = None,  # of the versions; those of the sources by default
     errors: str = "",  # of examples without a value: "drop", "wrong"; else they are refused
+    truth: Source | None = None,  # with the ids and labels of these examples and perhaps of more
 ) -> Pair:
     """The Pair of two sources. Raises ValueError naming what does not fit."""
     import polars as pl
 
     _check_on_missing(on_missing)
     try:
-        return _pair(old, new, on_missing, columns, names or (old.name, new.name), errors)
+        names = names or (old.name, new.name)
+        return _pair(old, new, on_missing, columns, names, errors, truth)
     except pl.exceptions.PolarsError as error:  # a kind of column that nobody thought of
         raise ValueError(f"{old.name}, {new.name}: {str(error).partition(chr(10))[0]}") from error
 
@@ -551,13 +574,32 @@ def _nothing_to_compare(old: Source, new: Source) -> ValueError:
     )
 
 
-def _judgement(old: Source, new: Source, rows: Rows) -> tuple[dict, Source, Source, list[str]]:
+def _beside(truth: Source, old: Source, rows: Rows) -> _Side:
+    """The rows of a file of labels in the order of the pair. Raises ValueError naming examples to
+    which it gives none.
+    """
+    place = picked(rows_beside(old, truth), rows.old)
+    without = np.flatnonzero(place < 0)
+    if len(without):
+        ids = few(old.ids(_taken(without[:3], rows.old)), len(without))
+        raise ValueError(
+            f"{truth.name} has no label for ids {ids}: add them there, or leave these examples out "
+            "of the answers"
+        )
+    return _Side(truth, place)
+
+
+def _judgement(
+    old: Source, new: Source, rows: Rows, truth: _Side | None
+) -> tuple[dict, Source, Source, list[str]]:
     """What judges the examples: the answers, codes and scores of a Pair, and `judge` where a column
     says right or wrong; the sources to show; and notes.
 
     Raises ValueError where nothing judges.
     """
-    fields, notes = _answers(old, new, rows)
+    fields, notes = _answers(old, new, rows, truth)
+    if truth and not fields:
+        raise _nothing_to_compare(old, new)
     judge = judged(old, new, rows, fields)
     if judge:
         fields, old, new, notes = judge.fields | {"judge": judge.column}, *judge[1:4]
@@ -583,12 +625,19 @@ def _left_out(old: Source, new: Source, left_out: dict) -> list[str]:
 
 
 def _pair(
-    old: Source, new: Source, on_missing: str, columns: list | None, names: tuple, errors: str
+    old: Source,
+    new: Source,
+    on_missing: str,
+    columns: list | None,
+    names: tuple,
+    errors: str,
+    truth: Source | None,
 ) -> Pair:
     """The Pair of two sources."""
     read, told_apart, new = old, repeated(old), repeated(new)
     rows = match_rows(told_apart, new, on_missing)
-    fields, old, new, notes = _judgement(told_apart, new, rows)
+    own = _beside(truth, read, rows) if truth else None
+    fields, old, new, notes = _judgement(told_apart, new, rows, own)
     judge = fields.pop("judge", "")
     fields, rows, gaps = without_gaps(fields, (old, new), rows, errors, bool(judge))
     example = examples_of(told_apart, read, rows.old)
@@ -636,6 +685,8 @@ def read_pair(
     # the choice where a log holds several tasks, scorers, metrics; errors of tables too
     wanted: Wanted = Wanted(),
     sides: tuple[str, str] = ("", ""),  # the models to compare, where each log holds several
+    # a table of ids and labels, where the files of answers have none
+    truth: str | PathLike | None = None,
 ) -> Pair:
     """Reads two files of answers and joins them by id.
 
@@ -649,7 +700,7 @@ def read_pair(
             raise FileNotFoundError(f"there is no file or folder {path}")
     names = _names(*paths)
     if any(map(reader_of, paths)):
-        _refuse_for_logs(rename)
+        _refuse_for_logs(rename, truth)
         names = sides if all(sides) else names
         pair = _of_logs(read_logs(*paths, on_missing, wanted, sides), columns, names)
         return replace(pair, paths=tuple(paths))
@@ -659,14 +710,35 @@ def read_pair(
         f"{name}{path.suffix}" if "/" in name else path.name for name, path in zip(names, paths)
     ]
     sources = [_opened(path, rename, name) for path, name in zip(paths, shown)]
-    _check_rename(rename, paths, sources)
+    labels, files = _labels_of(truth, rename), [*paths, *([plain_file(truth)] if truth else [])]
+    _check_rename(rename, files, [*sources, *([labels] if labels else [])])
     refuse_for_tables(wanted, sources[0].name)
-    pair = pair_of_sources(*sources, on_missing, columns, names, wanted.errors)
-    return replace(pair, paths=tuple(paths))
+    pair = pair_of_sources(*sources, on_missing, columns, names, wanted.errors, labels)
+    return replace(pair, paths=tuple(files))
 
 
-def _refuse_for_logs(rename):
-    """Raises ValueError for names of columns: an evaluation log has its own."""
+def _labels_of(path, rename):
+    """The source of a file of labels: `id` and `label`, or one further column beside the id; None
+    where there is no file. Raises ValueError for other columns.
+    """
+    if path is None:
+        return None
+    path = plain_file(path)
+    table = read_table(path, rename)
+    others = [name for name in table.schema if name != "id"]
+    label = "label" if "label" in others else others[0] if len(others) == 1 else None
+    if "id" not in table.schema or label is None:
+        raise ValueError(
+            f"{path.name}: the right answers need the columns `id` and `label`: name them with "
+            f"--rename id=COLUMN --rename label=COLUMN ({found(table.schema, 'label')})"
+        )
+    return renamed(table, {"id": "id", "label": label})
+
+
+def _refuse_for_logs(rename, truth):
+    """Raises ValueError for names of columns and for labels: an evaluation log has its own."""
+    if truth:
+        raise ValueError("--truth is for tables of answers: an evaluation log is judged already")
     for name, here in rename.items():
         raise ValueError(
             f"an evaluation log has no column {name!r} to be read as `{here}`: --rename and "

@@ -233,7 +233,7 @@ def _once(path: Path, make: Callable[[Path], Path]) -> Path:
     """What `make` gives for a file, made once as long as the file stays the same."""
     stream = path == Path("-") or not path.is_file()
     state = () if stream else (path.stat().st_size, path.stat().st_mtime_ns)
-    key = (str(path.absolute()), *state)
+    key = (path, path.absolute(), *state)  # a relative path is another file in another folder
     if key not in _MADE:
         _MADE[key] = make(path)
     return _MADE[key]

@@ -678,3 +678,79 @@ def test_a_single_id_that_is_no_whole_number_is_named(tmp_path):
     )
     with pytest.raises(ValueError, match=r"not floats \(1.5\)"):
         read_pair(tmp_path / "o.parquet", tmp_path / "o.parquet")
+
+
+# -- a file of labels ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("labels_ending", ENDINGS)
+@pytest.mark.parametrize("names", [["cat", "dog"], [0, 1]])
+def test_labels_of_a_file_of_their_own(tmp_path, ending, labels_ending, names):
+    draw = np.random.default_rng(3)
+    label, old, new = ([names[code] for code in draw.integers(0, 2, 40)] for _ in range(3))
+
+    def answers(name, side, order):
+        return saved(tmp_path / name, [{"id": f"q{n}", "prediction": side[n]} for n in order])
+
+    rows = [{"id": f"q{n}", "label": label[n] if n < 40 else names[0]} for n in range(50)]
+    truth = saved(tmp_path / f"truth{labels_ending}", rows[::-1])  # of more examples than these
+    pair = read_pair(
+        answers(f"old{ending}", old, range(40)),
+        answers(f"new{ending}", new, draw.permutation(40)),
+        truth=truth,
+    )
+    assert (values(pair, "label"), values(pair, "old"), values(pair, "new")) == (label, old, new)
+    assert f"Only truth{labels_ending} has labels" in pair.notes[0] and truth in pair.paths
+
+
+def test_labels_of_their_own_are_those_of_the_files(tmp_path):
+    truth = "id,y\na,1\nb,0\nc,1\n"
+    old, new, labels = written(
+        tmp_path, old_csv=GOOD, new_csv="id,prediction\nc,0\nb,0\na,1\n", truth_csv=truth
+    )
+    assert counted(read_pair(old, new, truth=labels)) == FlipCounts.of(
+        [1, 0, 1], [1, 1, 0], [1, 0, 0]
+    )
+    labels.write_text(truth.replace("b,0", "b,1"))
+    with pytest.raises(ValueError, match="labels differ for ids 'b' .1 in truth.csv; 0 in old.csv"):
+        read_pair(old, new, truth=labels)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("id,label\na,1\nb,0\n", "truth.csv has no label for ids 'c'"),
+        ("id,label\na,1\nb,0\nc,\n", "truth.csv: missing labels for ids 'c'"),
+        ("id,label\na,1\nb,0\nc,1\nc,1\n", "truth.csv: repeated ids 'c'"),
+        ("id,y,z\na,1,1\n", "truth.csv: the right answers need .* --rename label=COLUMN"),
+        ("label\n1\n", "truth.csv: the right answers need"),
+        ("id,label\nx,1\n", "truth.csv has no label for ids 'a', 'b', 'c'"),
+    ],
+)
+def test_bad_files_of_labels_are_refused(tmp_path, content, message):
+    answers = "id,prediction\na,1\nb,0\nc,1\n"
+    old, new, truth = written(tmp_path, old_csv=answers, new_csv=answers, truth_csv=content)
+    with pytest.raises(ValueError, match=message):
+        read_pair(old, new, truth=truth)
+
+
+def test_labels_of_repeats_are_those_of_their_example(tmp_path):
+    rows = "".join(f"{id},{repeat},{id}\n" for id in "ab" for repeat in (1, 2, 3))
+    old, new, truth = written(
+        tmp_path,
+        old_csv="id,repeat,prediction\n" + rows,
+        new_csv="id,repeat,prediction\n" + rows.replace("b,2,b", "b,2,a"),
+        truth_csv="id,label\nb,b\na,a\n",
+    )
+    pair = read_pair(old, new, truth=truth)
+    assert (pair.repeats.old.tolist(), pair.repeats.new.tolist()) == ([3, 3], [3, 2])
+
+
+def test_labels_without_answers_are_refused(tmp_path):
+    scores = "id,score\na,0.5\nb,0.25\n"
+    old, new, truth = written(
+        tmp_path, old_csv=scores, new_csv=scores, truth_csv="id,label\na,1\nb,1\n"
+    )
+    with pytest.raises(ValueError, match="nothing to compare"):
+        read_pair(old, new, truth=truth)
