@@ -84,47 +84,61 @@ def _renamed(pairs):
     return {column: field for field, column in found.items()}
 
 
-def _pair(files, old, new, label, id, on_missing, rename, columns, wanted, truth):
-    """Reads one file with both columns, or two files.
+def _pair(files: Sequence[Path], given: SimpleNamespace, columns: Sequence[str]):
+    """Reads two files, or one with both versions in two columns or in rows of their own.
 
     Raises ValueError when options and files do not fit.
     """
     from compatkit.compare.pair import read_columns, read_pair
     from compatkit.compare.readers import reader_of
 
-    if any(map(reader_of, files)) and (len(files) == 2 or old and new):
-        named = _renamed([*rename, *([f"id={id}"] if id else [])])  # which logs refuse
-        sides = (old or "", new or "")  # the models, where one log holds several
-        files = (files[0], files[-1])
-        return read_pair(*files, on_missing, named, label, columns, wanted, sides, truth)
+    rename, sides = _renamed(given.rename), (given.old or "", given.new or "")
+    wanted = Wanted(given.task, given.scorer, given.metric, errors=given.errors or "")
+    options = (given.on_missing, rename, given.label, columns, wanted)
+    if any(map(reader_of, files)) and (len(files) == 2 or all(sides)):
+        named = rename | ({given.id: "id"} if given.id else {})  # which logs refuse
+        options = (given.on_missing, named, *options[2:])
+        return read_pair(files[0], files[-1], *options, sides, given.truth, given.by)
     if len(files) == 1:
-        others = rename or on_missing == "drop" or truth
-        _refuse_for_one(files[0], reader_of(files[0]), old and new, others)
-        return read_columns(files[0], old, new, label, id or "id", columns, wanted)
-    if old or new or id:
-        raise ValueError(
-            "--old, --new and --id name columns of one file, and there are two: use --rename "
-            "FIELD=COLUMN"
-        )
-    return read_pair(*files, on_missing, _renamed(rename), label, columns, wanted, truth=truth)
+        _refuse_for_one(files[0], reader_of(files[0]), given)
+        if given.by:
+            options = (
+                given.on_missing,
+                rename | ({given.id: "id"} if given.id else {}),
+                *options[2:],
+            )
+            return read_pair(files[0], files[0], *options, sides, given.truth, given.by)
+        return read_columns(files[0], *sides, given.label, given.id or "id", columns, wanted)
+    for option in ("old", "new", "id", "by"):
+        if getattr(given, option):
+            raise ValueError(
+                f"--{option} speaks of one file with both versions, and there are two: name their "
+                "columns with --rename FIELD=COLUMN"
+            )
+    return read_pair(*files, *options, truth=given.truth)
 
 
-def _refuse_for_one(file, reader, both, others):
+def _refuse_for_one(file: Path, reader, given: SimpleNamespace) -> None:
     """Raises ValueError for one file without the names of both versions, or with options of two."""
     if reader:
         raise ValueError(
             f"{file} is one log ({reader.name}): name a second one, or where it holds several "
             "models two of them, with --old and --new"
         )
-    if not both:
+    if given.by and not (given.old and given.new):
+        raise ValueError(
+            f"--by {given.by} needs two of the versions that stand in that column: name them with "
+            "--old and --new"
+        )
+    if not (given.old and given.new):
         raise ValueError(
             f"{file} is one file: name a second one, or the columns of both versions with --old, "
-            "--new and --label"
+            "--new and --label; or with --by the column that says of which version a row is"
         )
-    if others:
+    if not given.by and (given.rename or given.on_missing == "drop" or given.truth):
         raise ValueError(
-            "--rename, --on-missing and --truth are for two files: with one, --old, --new, --label "
-            "and --id name the columns"
+            "--rename, --on-missing and --truth are for two files, or for one with --by: with one, "
+            "--old, --new, --label and --id name the columns"
         )
 
 # %% ../nbs/cli.ipynb #b13c0c94
@@ -145,6 +159,13 @@ def app(context: click.Context) -> None:
 @click.argument("files", nargs=-1, required=True, type=_FILE)
 @click.option("--old", help="one file: the column of the old version's answers")
 @click.option("--new", help="one file: the column of the new version's answers")
+@click.option(
+    "--by",
+    default="",
+    metavar="COLUMN",
+    help="one file with a row for each version and example: the column of versions, of which --old "
+    "and --new name two",
+)
 @click.option("--label", help="the column of the right answers")
 @click.option("--id", help="one file: the column that names each example")
 @click.option(
@@ -325,7 +346,7 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     """Two folders with a file for each task. Gives the exit status."""
     from compatkit.compare.suites import compare_suites
 
-    alone = ("old", "new", "label", "id", "truth", "slice", "pairs", "cluster")
+    alone = ("old", "new", "by", "label", "id", "truth", "slice", "pairs", "cluster")
     alone += ("categorical", "numeric", "task")
     for option in (*alone, "html", "flips", "picture"):
         if getattr(given, option):
@@ -402,18 +423,7 @@ def _compare_two(
         )
     clusters = [given.cluster] if given.cluster else []
     columns = [*given.slice, *given.categorical, *given.numeric, *clusters]
-    pair = _pair(
-        files,
-        given.old,
-        given.new,
-        given.label,
-        given.id,
-        given.on_missing,
-        given.rename,
-        report.columns_for(columns, policy),
-        Wanted(given.task, given.scorer, given.metric, errors=given.errors or ""),
-        given.truth,
-    )
+    pair = _pair(files, given, report.columns_for(columns, policy))
     if given.normalize and pair.label is None:
         raise ValueError("--normalize is for answers, and these files hold scores: leave it out")
     comparison = report.compare(pair, **_settings(given, policy))
@@ -436,7 +446,7 @@ def _shown(comparison, given: SimpleNamespace) -> str:
 
 def _refuse_for_two(given, count):
     """Raises ValueError for options that do not go with several versions."""
-    if unfit := [f"--{name}" for name in ("old", "new", "id") if getattr(given, name)]:
+    if unfit := [f"--{name}" for name in ("old", "new", "id", "by") if getattr(given, name)]:
         raise ValueError(f"{unfit[0]} goes with one file of two versions, and there are {count}")
     if unfit := [f"--{name}" for name in ("github", "comment", "junit") if getattr(given, name)]:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -1162,3 +1163,23 @@ def test_a_file_of_labels(run, folder, tmp_path):
         *("--flips", "truth.csv", "--force"),
     )
     fails(written, "truth.csv")
+
+
+def test_one_long_table_of_versions(run, folder, tmp_path):
+    rows = ["my model,key,y,answer\n"]
+    for version in ("gpt 4", "gpt 4.1"):
+        side = Predictions.load(folder / f"{'old' if version == 'gpt 4' else 'new'}.csv")
+        rows += [
+            f"{version},{i},{y},{a}\n" for i, y, a in zip(side.id, side.label, side.prediction)
+        ]
+    (tmp_path / "runs.csv").write_text("".join(rows))
+    versions = ["--old", "gpt 4", "--new", "gpt 4.1"]
+    told = fails(run(tmp_path, "compare", "runs.csv", *versions), "--by 'my model'").stderr
+    command = shlex.split(told.partition("compatkit ")[2])
+    names = ["--id", "key", "--label", "y", "--rename", "prediction=answer"]
+    found = json.loads(run(tmp_path, *command, *names, "--json").stdout)
+    counts = found["overall"]["counts"]
+    assert (found["old"], counts["negative"], counts["positive"]) == ("gpt 4", 25, 80)
+    fails(run(tmp_path, "compare", "runs.csv", "--by", "my model"), "--old and --new")
+    fails(run(tmp_path, "compare", "runs.csv", "runs.csv", "--by", "my model"), "given twice")
+    fails(run(folder, "compare", "old.csv", "new.csv", "--by", "intent"), "--by speaks of one file")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from os import PathLike
 from pathlib import Path
+from shlex import quote as quoted
 from typing import NamedTuple
 
 # %% ../../nbs/compare/pair.ipynb #99d74038
@@ -35,6 +36,7 @@ from compatkit.compare.sources import (
     read_source,
     read_table,
     renamed,
+    rows_with,
 )
 from ..metrics import Sureness
 from ..predictions import Predictions, log_probability
@@ -684,9 +686,11 @@ def read_pair(
     columns: Sequence[str] | None = None,
     # the choice where a log holds several tasks, scorers, metrics; errors of tables too
     wanted: Wanted = Wanted(),
-    sides: tuple[str, str] = ("", ""),  # the models to compare, where each log holds several
+    # the models to compare, where each log holds several, or a table in its column `by`
+    sides: tuple[str, str] = ("", ""),
     # a table of ids and labels, where the files of answers have none
     truth: str | PathLike | None = None,
+    by: str = "",  # the column of a table that has a row for each model and example
 ) -> Pair:
     """Reads two files of answers and joins them by id.
 
@@ -700,16 +704,20 @@ def read_pair(
             raise FileNotFoundError(f"there is no file or folder {path}")
     names = _names(*paths)
     if any(map(reader_of, paths)):
-        _refuse_for_logs(rename, truth)
+        _refuse_for_logs(rename, truth, by)
         names = sides if all(sides) else names
         pair = _of_logs(read_logs(*paths, on_missing, wanted, sides), columns, names)
         return replace(pair, paths=tuple(paths))
     if folder := next((path for path in paths if path.is_dir() and not is_dataset(path)), None):
         raise ValueError(no_log(folder))
     shown = [
-        f"{name}{path.suffix}" if "/" in name else path.name for name, path in zip(names, paths)
+        f"{name}{path.suffix}" if "/" in name and not by else path.name
+        for name, path in zip(names, paths)
     ]
     sources = [_opened(path, rename, name) for path, name in zip(paths, shown)]
+    if by:
+        sources = [rows_with(source, by, side) for source, side in zip(sources, sides)]
+        names = sides
     labels, files = _labels_of(truth, rename), [*paths, *([plain_file(truth)] if truth else [])]
     _check_rename(rename, files, [*sources, *([labels] if labels else [])])
     refuse_for_tables(wanted, sources[0].name)
@@ -735,10 +743,13 @@ def _labels_of(path, rename):
     return renamed(table, {"id": "id", "label": label})
 
 
-def _refuse_for_logs(rename, truth):
+def _refuse_for_logs(rename, truth, by):
     """Raises ValueError for names of columns and for labels: an evaluation log has its own."""
-    if truth:
-        raise ValueError("--truth is for tables of answers: an evaluation log is judged already")
+    if by or truth:
+        raise ValueError(
+            f"--{'by' if by else 'truth'} is for tables of answers: an evaluation log is judged "
+            "already, and says which models it holds"
+        )
     for name, here in rename.items():
         raise ValueError(
             f"an evaluation log has no column {name!r} to be read as `{here}`: --rename and "
@@ -830,13 +841,13 @@ def read_columns(
 
     Raises FileNotFoundError, and ValueError naming what does not fit.
     """
-    path = plain_file(path)
+    given, path = path, plain_file(path)
     _refuse_repeated_names(path, old=old, new=new, label=label or "label", id=id)
     names = {id: "id", label or "label": "label"}
     dataset = is_dataset(path) or names_hub(path)
     refuse_for_tables(wanted, Path(path).name, ("scorer", "metric") if dataset else LOGS_ALONE)
     table = read_dataset(path, names, wanted.task) if dataset else read_table(path, names)
-    judging = _refuse_absent(table, (old, new), label, id)
+    judging = _refuse_absent(table, (old, new), label, id, given)
     without = "id" not in table.schema
     table = numbered(table) if without else table
     pair = pair_of_sources(
@@ -865,7 +876,7 @@ def _refuse_repeated_names(path, **given):
             )
 
 
-def _refuse_absent(table, answers, label, id):
+def _refuse_absent(table, answers, label, id, path):
     """What the answers are: `prediction`, or `correct` where there are no labels and the columns
     are called like judgements and hold nothing else.
 
@@ -876,6 +887,7 @@ def _refuse_absent(table, answers, label, id):
     asked |= ({label: "label"} if label else {}) | ({id: "id"} if id != "id" else {})
     for name, here in asked.items():
         if here not in table.schema:
+            _refuse_versions(table, answers, path)
             raise ValueError(f"{table.name}: there is no column {name!r} ({found(there, name)})")
     if "label" in table.schema:
         return "prediction"
@@ -887,6 +899,24 @@ def _refuse_absent(table, answers, label, id):
         f"{table.name}: there is no column `label`: name the one with the right answers "
         f'(label="...", --label ...) ({found(there, "label")})'
     )
+
+
+def _refuse_versions(table, names, path):
+    """Raises ValueError with the command that works where a column holds both names: they are
+    versions, and not columns.
+    """
+    import polars as pl
+
+    for column, kind in table.schema.items():
+        if isinstance(kind, (pl.String, pl.Categorical, pl.Enum)) or kind.is_integer():
+            values = table.column(column).unique()
+            if len(values) < 1000 and {*names} <= {*values.cast(pl.String)}:
+                old, new = map(quoted, names)
+                raise ValueError(
+                    f"{table.name}: {names[0]!r} and {names[1]!r} are no columns, but both stand "
+                    f"in the column {column!r}: compatkit compare {quoted(str(path))} --by "
+                    f"{quoted(column)} --old {old} --new {new}"
+                )
 
 
 def _one_of_two(table, own, other, judging):

@@ -754,3 +754,59 @@ def test_labels_without_answers_are_refused(tmp_path):
     )
     with pytest.raises(ValueError, match="nothing to compare"):
         read_pair(old, new, truth=truth)
+
+
+# -- a row for each version and example ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("model", ["model", 2024])
+def test_versions_in_rows_of_one_table(tmp_path, ending, model):
+    draw, versions = np.random.default_rng(1), [f"{model}", f"{model}1", f"{model}2"]
+    rows = [
+        {"model": type(model)(version), "id": n, "label": n % 3, "prediction": int(code), "size": n}
+        for version in versions
+        for n, code in enumerate(draw.integers(0, 3, 30))
+    ]
+    table = saved(tmp_path / f"runs{ending}", [rows[n] for n in draw.permutation(90)])
+    pair = read_pair(table, table, sides=(versions[2], versions[0]), by="model")
+    old, new = ([rows[30 * v + n]["prediction"] for n in range(30)] for v in (2, 0))
+    by_id = {row["id"]: (row["old"], row["new"]) for row in pair.shown(range(30))}
+    assert by_id == {str(n): (old[n], new[n]) for n in range(30)}
+    assert (pair.old_name, pair.new_name) == (versions[2], versions[0])
+    assert list(pair.columns) == ["size"] and counted(pair).n == 30
+
+
+def test_versions_in_rows_with_probabilities_and_scores(tmp_path):
+    rows = [
+        {"v": v, "id": n, "label": "b", "prob_a": p, "prob_b": 1 - p}
+        for v, p in (("x", 0.25), ("y", 0.75))
+        for n in range(4)
+    ]
+    for ending in ENDINGS:
+        table = saved(tmp_path / f"wide{ending}", rows)
+        pair = read_pair(table, table, sides=("x", "y"), by="v")
+        assert counted(pair) == FlipCounts(0, 4, 0, 0, 0)
+        assert pair.new_sureness.confidence == pytest.approx([0.75] * 4)
+    scores = saved(
+        tmp_path / "scores.csv",
+        [{"v": v, "id": n, "score": n / 8 + v} for v in (0, 1) for n in range(4)],
+    )
+    pair = read_pair(scores, scores, sides=("1", "0"), by="v")
+    assert (pair.old_score - pair.new_score).tolist() == [1] * 4
+
+
+def test_rows_of_versions_that_are_not_there(tmp_path):
+    (table,) = written(tmp_path, runs_csv="model,id,label,prediction\nv1,a,1,1\nv2,a,1,0\n,a,1,1\n")
+    with pytest.raises(ValueError, match="no 'model' is 'v3': .*'v1', 'v2'"):
+        read_pair(table, table, sides=("v1", "v3"), by="model")
+    with pytest.raises(ValueError, match="no column 'modle' .*did you mean 'model'"):
+        read_pair(table, table, sides=("v1", "v2"), by="modle")
+    with pytest.raises(ValueError, match="--by model --old v1 --new v2"):
+        read_columns(table, "v1", "v2")
+    with pytest.raises(ValueError, match="repeated ids 'a'"):
+        read_pair(
+            *written(tmp_path, t_csv=table.read_text() + "v1,a,1,1\n") * 2,
+            sides=("v1", "v2"),
+            by="model",
+        )
