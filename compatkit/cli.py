@@ -268,9 +268,9 @@ def app(context: click.Context) -> None:
 def compare(context: click.Context, files: tuple[Path, ...], **options: object) -> None:
     """Compare two or more versions of a model.
 
-    FILES: old and new as parquet, csv, tsv, jsonl or json, packed or not, - for the standard
-    input, or evaluation logs (Inspect, promptfoo, HELM, lm-evaluation-harness and others); or one
-    file with both; or many versions.
+    FILES: old and new as parquet, csv, tsv, jsonl, json, npy or npz, packed or not, - for the
+    standard input, or evaluation logs (Inspect, promptfoo, HELM, lm-evaluation-harness and
+    others); or one file with both; or many versions.
 
     \b
     Exit status:
@@ -538,7 +538,7 @@ def decide(context: click.Context, **options: object) -> None:
     """Keep the old answer unless another class is clearly more probable.
 
     OLD: answers of the model in use, and its logits for --posterior pooled. NEW: logits or
-    probabilities of its successor. Parquet, csv, tsv, jsonl or json, packed or not.
+    probabilities of its successor. Parquet, csv, tsv, jsonl, json, npy or npz, packed or not.
 
     \b
     Exit status:

@@ -41,6 +41,7 @@ from compatkit.compare.sources import (
 from ..metrics import Sureness
 from ..predictions import Predictions, log_probability
 from ..support.answer_columns import called_by_numbers, judgements, matrix_of_lists
+from ..support.array_files import rows_are_numbered
 from ..support.messages import few, found
 from ..support.table_cells import ENDINGS, numbers_in_cells
 from ..support.table_files import plain_file
@@ -572,7 +573,8 @@ def _nothing_to_compare(old: Source, new: Source) -> ValueError:
     held = "; ".join(f"{source.name}: {found(source.schema, absent)}" for source in (old, new))
     return ValueError(
         "there is nothing to compare: needed are the column `prediction` in both and `label` in "
-        f"one of them, or in both `correct` (true or false, PASS or FAIL) or `score` ({held})"
+        "one of them or in a file of its own (--truth FILE), or in both `correct` (true or "
+        f"false, PASS or FAIL) or `score` ({held})"
     )
 
 
@@ -710,29 +712,44 @@ def read_pair(
         return replace(pair, paths=tuple(paths))
     if folder := next((path for path in paths if path.is_dir() and not is_dataset(path)), None):
         raise ValueError(no_log(folder))
-    shown = [
-        f"{name}{path.suffix}" if "/" in name and not by else path.name
-        for name, path in zip(names, paths)
-    ]
-    sources = [_opened(path, rename, name) for path, name in zip(paths, shown)]
+    sources = [_opened(path, rename, name) for path, name in zip(paths, _shown(paths, names, by))]
     if by:
         sources = [rows_with(source, by, side) for source, side in zip(sources, sides)]
         names = sides
-    labels, files = _labels_of(truth, rename), [*paths, *([plain_file(truth)] if truth else [])]
-    _check_rename(rename, files, [*sources, *([labels] if labels else [])])
+    files = [*paths, *([plain_file(truth)] if truth else [])]
+    labels = _labels_of(files, rename, sources[0])
+    _check_rename(rename, files, [*sources, *labels])
     refuse_for_tables(wanted, sources[0].name)
-    pair = pair_of_sources(*sources, on_missing, columns, names, wanted.errors, labels)
+    pair = pair_of_sources(*sources, on_missing, columns, names, wanted.errors, *labels)
     return replace(pair, paths=tuple(files))
 
 
-def _labels_of(path, rename):
-    """The source of a file of labels: `id` and `label`, or one further column beside the id; None
-    where there is no file. Raises ValueError for other columns.
+def _shown(paths, names, by):
+    """The names of two tables in messages, with folders where they are called alike."""
+    return [
+        f"{name}{path.suffix}" if "/" in name and not by else path.name
+        for name, path in zip(names, paths)
+    ]
+
+
+def _labels_of(files, rename, old):
+    """A list of the source of labels: `id` and `label`, or one further column beside the id; empty
+    where there are two files alone. Beside arrays its rows may be numbered as theirs are. Raises
+    ValueError for other columns, and for another number of numbered rows.
     """
-    if path is None:
-        return None
-    path = plain_file(path)
+    if len(files) == 2:
+        return []
+    path = files[-1]
     table = read_table(path, rename)
+    by_number = "id" not in table.schema and all(map(rows_are_numbered, files[:2]))
+    table = numbered(table, 0) if by_number else table
+    if by_number or rows_are_numbered(path):
+        counts = [len(source.hashes()) for source in (table, old)]
+        if counts[0] != counts[1]:
+            raise ValueError(
+                f"{path.name} has {counts[0]:,} rows and {old.name} has {counts[1]:,}, and a row "
+                "is known by its number alone: give both the same examples"
+            )
     others = [name for name in table.schema if name != "id"]
     label = "label" if "label" in others else others[0] if len(others) == 1 else None
     if "id" not in table.schema or label is None:
@@ -740,7 +757,7 @@ def _labels_of(path, rename):
             f"{path.name}: the right answers need the columns `id` and `label`: name them with "
             f"--rename id=COLUMN --rename label=COLUMN ({found(table.schema, 'label')})"
         )
-    return renamed(table, {"id": "id", "label": label})
+    return [renamed(table, {"id": "id", "label": label})]
 
 
 def _refuse_for_logs(rename, truth, by):

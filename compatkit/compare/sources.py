@@ -348,15 +348,16 @@ def _unchanged(source, path):
 # %% ../../nbs/compare/sources.ipynb #d8af90f3
 def numbered(
     source: Source,  # without ids
+    first: int = 1,  # the number of the first row
 ) -> Source:
-    """The same with the rows' numbers as ids, counted from 1."""
+    """The same with the rows' numbers as ids."""
     import polars as pl
 
     some = next(iter(source.schema))
 
     def read(names):
         frame = source.read([name for name in names if name != "id"] or [some])
-        return _select(frame.with_row_index("id", 1), names)
+        return _select(frame.with_row_index("id", first), names)
 
     return replace(source, schema={"id": pl.UInt32, **source.schema}, read=read)
 
