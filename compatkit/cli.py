@@ -84,46 +84,61 @@ def _renamed(pairs):
     return {column: field for field, column in found.items()}
 
 
-def _pair(files, old, new, label, id, on_missing, rename, columns, wanted):
-    """Reads one file with both columns, or two files.
+def _pair(files: Sequence[Path], given: SimpleNamespace, columns: Sequence[str]):
+    """Reads two files, or one with both versions in two columns or in rows of their own.
 
     Raises ValueError when options and files do not fit.
     """
     from compatkit.compare.pair import read_columns, read_pair
     from compatkit.compare.readers import reader_of
 
-    if any(map(reader_of, files)) and (len(files) == 2 or old and new):
-        sides = (old or "", new or "")  # the models, where one log holds several
-        return read_pair(
-            files[0], files[-1], on_missing, columns=columns, wanted=wanted, sides=sides
-        )
+    rename, sides = _renamed(given.rename), (given.old or "", given.new or "")
+    wanted = Wanted(given.task, given.scorer, given.metric, errors=given.errors or "")
+    options = (given.on_missing, rename, given.label, columns, wanted)
+    if any(map(reader_of, files)) and (len(files) == 2 or all(sides)):
+        named = rename | ({given.id: "id"} if given.id else {})  # which logs refuse
+        options = (given.on_missing, named, *options[2:])
+        return read_pair(files[0], files[-1], *options, sides, given.truth, given.by)
     if len(files) == 1:
-        _refuse_for_one(files[0], reader_of(files[0]), old and new, rename, on_missing)
-        return read_columns(files[0], old, new, label, id or "id", columns, split=wanted.task)
-    if old or new or id:
-        raise ValueError(
-            "--old, --new and --id name columns of one file, and there are two: use --rename "
-            "FIELD=COLUMN"
-        )
-    return read_pair(*files, on_missing=on_missing, rename=rename, label=label, columns=columns)
+        _refuse_for_one(files[0], reader_of(files[0]), given)
+        if given.by:
+            options = (
+                given.on_missing,
+                rename | ({given.id: "id"} if given.id else {}),
+                *options[2:],
+            )
+            return read_pair(files[0], files[0], *options, sides, given.truth, given.by)
+        return read_columns(files[0], *sides, given.label, given.id or "id", columns, wanted)
+    for option in ("old", "new", "id", "by"):
+        if getattr(given, option):
+            raise ValueError(
+                f"--{option} speaks of one file with both versions, and there are two: name their "
+                "columns with --rename FIELD=COLUMN"
+            )
+    return read_pair(*files, *options, truth=given.truth)
 
 
-def _refuse_for_one(file, reader, both, rename, on_missing):
+def _refuse_for_one(file: Path, reader, given: SimpleNamespace) -> None:
     """Raises ValueError for one file without the names of both versions, or with options of two."""
     if reader:
         raise ValueError(
             f"{file} is one log ({reader.name}): name a second one, or where it holds several "
             "models two of them, with --old and --new"
         )
-    if not both:
+    if given.by and not (given.old and given.new):
+        raise ValueError(
+            f"--by {given.by} needs two of the versions that stand in that column: name them with "
+            "--old and --new"
+        )
+    if not (given.old and given.new):
         raise ValueError(
             f"{file} is one file: name a second one, or the columns of both versions with --old, "
-            "--new and --label"
+            "--new and --label; or with --by the column that says of which version a row is"
         )
-    if rename or on_missing == "drop":
+    if not given.by and (given.rename or given.on_missing == "drop" or given.truth):
         raise ValueError(
-            "--rename and --on-missing are for two files: with one, --old, --new, --label and "
-            "--id name the columns"
+            "--rename, --on-missing and --truth are for two files, or for one with --by: with one, "
+            "--old, --new, --label and --id name the columns"
         )
 
 # %% ../nbs/cli.ipynb #b13c0c94
@@ -144,8 +159,21 @@ def app(context: click.Context) -> None:
 @click.argument("files", nargs=-1, required=True, type=_FILE)
 @click.option("--old", help="one file: the column of the old version's answers")
 @click.option("--new", help="one file: the column of the new version's answers")
+@click.option(
+    "--by",
+    default="",
+    metavar="COLUMN",
+    help="one file with a row for each version and example: the column of versions, of which --old "
+    "and --new name two",
+)
 @click.option("--label", help="the column of the right answers")
 @click.option("--id", help="one file: the column that names each example")
+@click.option(
+    "--truth",
+    type=_FILE,
+    metavar="FILE",
+    help="the right answers (id, label), where the files of answers have none",
+)
 @click.option(
     "--rename",
     multiple=True,
@@ -190,9 +218,8 @@ def app(context: click.Context) -> None:
 @click.option(
     "--errors",
     type=click.Choice(["wrong", "drop", "fail"]),
-    default="wrong",
-    show_default=True,
-    help="samples of a log without an answer: count as wrong, leave out, refuse",
+    help="examples without an answer or a score: count as wrong, leave out, refuse "
+    "[default: wrong in a log, fail in a table]",
 )
 @click.option(
     "--tolerance", help="NFR up to which an update is called compatible [default: --max-nfr, or 1%]"
@@ -241,9 +268,9 @@ def app(context: click.Context) -> None:
 def compare(context: click.Context, files: tuple[Path, ...], **options: object) -> None:
     """Compare two or more versions of a model.
 
-    FILES: old and new as parquet, csv, tsv, jsonl or json, packed or not, - for the standard
-    input, or evaluation logs (Inspect, promptfoo, HELM, lm-evaluation-harness and others); or one
-    file with both; or many versions.
+    FILES: old and new as parquet, csv, tsv, jsonl, json, npy or npz, packed or not, - for the
+    standard input, or evaluation logs (Inspect, promptfoo, HELM, lm-evaluation-harness and
+    others); or one file with both; or many versions.
 
     \b
     Exit status:
@@ -260,8 +287,7 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     from compatkit.compare.pull_requests import check_blessed
     from compatkit.compare.suites import are_suites
 
-    if given.json + given.markdown + given.quiet > 1:
-        raise ValueError("--json, --markdown and --quiet exclude each other")
+    _refuse_without_effect(given)
     for file in files:
         check_blessed(file)
     if sum(file == Path("-") for file in files) > 1:
@@ -272,7 +298,7 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     limits = {name: value for name in LIMITS if (value := getattr(given, name, None)) is not None}
     # options win over the file
     policy = Policy.load(given.policy, **limits) if given.policy else Policy.of(**limits)
-    with Outputs([*files, given.policy], given.force) as outputs:
+    with Outputs([*files, given.truth, given.policy], given.force) as outputs:
         files = [plain_file(file) for file in files]
         for option in ("html", "flips", "picture", "comment", "junit"):
             if path := getattr(given, option):
@@ -282,6 +308,19 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
         status, text = compare_files(files, given, policy, outputs)
     _print(text)
     return status
+
+
+def _refuse_without_effect(given: SimpleNamespace) -> None:
+    """Raises ValueError for options that exclude each other, and for one that would do nothing."""
+    if given.json + given.markdown + given.quiet > 1:
+        raise ValueError("--json, --markdown and --quiet exclude each other")
+    sliced = {*given.slice, *given.categorical, *given.numeric}
+    if given.pairs and len(sliced) < 2:
+        raise ValueError("--pairs is for two or more columns of --slice: name a second one")
+    if given.link and not (given.comment or given.github):
+        raise ValueError("--link stands in what --comment and --github write: give one of them")
+    if _typed("limit") and not (given.html or given.json):
+        raise ValueError("--limit counts the flips of --html and --json: give one of them")
 
 
 def _refuse_twice(files: Sequence[Path], old: str | None = None, new: str | None = None) -> None:
@@ -307,7 +346,7 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
     """Two folders with a file for each task. Gives the exit status."""
     from compatkit.compare.suites import compare_suites
 
-    alone = ("old", "new", "label", "id", "slice", "pairs", "cluster")
+    alone = ("old", "new", "by", "label", "id", "truth", "slice", "pairs", "cluster")
     alone += ("categorical", "numeric", "task")
     for option in (*alone, "html", "flips", "picture"):
         if getattr(given, option):
@@ -315,7 +354,7 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
                 f"--{option} is for two files, and these are folders of tasks: compare one task's "
                 "files with it"
             )
-    wanted = {name: getattr(given, name) for name in ("scorer", "metric", "errors")}
+    wanted = {name: getattr(given, name) or "" for name in ("scorer", "metric", "errors")}
     options = ("normalize", "tolerance", "margin", "confidence")
     suite = compare_suites(
         *files,
@@ -384,17 +423,9 @@ def _compare_two(
         )
     clusters = [given.cluster] if given.cluster else []
     columns = [*given.slice, *given.categorical, *given.numeric, *clusters]
-    pair = _pair(
-        files,
-        given.old,
-        given.new,
-        given.label,
-        given.id,
-        given.on_missing,
-        _renamed(given.rename),
-        report.columns_for(columns, policy),
-        Wanted(given.task, given.scorer, given.metric, errors=given.errors),
-    )
+    pair = _pair(files, given, report.columns_for(columns, policy))
+    if given.normalize and pair.label is None:
+        raise ValueError("--normalize is for answers, and these files hold scores: leave it out")
     comparison = report.compare(pair, **_settings(given, policy))
     if given.flips:
         comparison.write_flips(outputs, given.flips)
@@ -415,7 +446,7 @@ def _shown(comparison, given: SimpleNamespace) -> str:
 
 def _refuse_for_two(given, count):
     """Raises ValueError for options that do not go with several versions."""
-    if unfit := [f"--{name}" for name in ("old", "new", "id") if getattr(given, name)]:
+    if unfit := [f"--{name}" for name in ("old", "new", "id", "by") if getattr(given, name)]:
         raise ValueError(f"{unfit[0]} goes with one file of two versions, and there are {count}")
     if unfit := [f"--{name}" for name in ("github", "comment", "junit") if getattr(given, name)]:
         raise ValueError(
@@ -433,6 +464,7 @@ def _compare_many(
     Raises ValueError for options that it cannot follow.
     """
     from compatkit.compare.flips import write_rows
+    from compatkit.compare.pair import LOGS_ALONE
     from compatkit.compare.report import EXIT_STATUS, compare_versions
     from compatkit.compare.series import flip_columns
 
@@ -442,7 +474,8 @@ def _compare_many(
         files,
         on_missing=given.on_missing,
         rename=rename,
-        wanted={name: getattr(given, name) for name in ("task", "scorer", "metric", "errors")},
+        truth=given.truth,
+        wanted={name: getattr(given, name) or "" for name in (*LOGS_ALONE, "errors")},
         **_settings(given, policy),
     )
     if given.flips:
@@ -505,7 +538,7 @@ def decide(context: click.Context, **options: object) -> None:
     """Keep the old answer unless another class is clearly more probable.
 
     OLD: answers of the model in use, and its logits for --posterior pooled. NEW: logits or
-    probabilities of its successor. Parquet, csv, tsv, jsonl or json, packed or not.
+    probabilities of its successor. Parquet, csv, tsv, jsonl, json, npy or npz, packed or not.
 
     \b
     Exit status:

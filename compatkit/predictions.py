@@ -31,6 +31,7 @@ from compatkit.support.answer_columns import (
     in_order,
     json_floats,
     json_matrix,
+    judgements,
     kind_of,
     logit_matrix,
     matrix_of_lists,
@@ -851,10 +852,10 @@ def check_columns(
             else found(names, "id")
         )
         raise ValueError(f"the column `id` is missing ({told}): add one that names each example")
-    answers = ("prediction", "logits", "probabilities", "score", "text")
+    answers = ("prediction", "logits", "probabilities", "correct", "score", "text")
     if not any(name in answers or name.startswith(("logit_", "prob_")) for name in names):
         raise ValueError(
-            "none of `prediction`, `logits`, `probabilities`, `score`, `text` is there "
+            "none of `prediction`, `logits`, `probabilities`, `correct`, `score`, `text` is there "
             f"({found(names, 'prediction')})"
         )
 
@@ -963,7 +964,10 @@ def read_csv(
                 for cell in fields[name].tolist()
             ]
         elif name == "score":
-            fields[name] = csv_floats(fields[name], name, fields.get("id"), empty=True)
+            judged = judgements(table[name])
+            if judged is None:
+                judged = csv_floats(fields[name], name, fields.get("id"), empty=True)
+            fields[name] = judged
         elif name not in ("id", "text") and not name.startswith(("logit_", "prob_")):
             numbers = numbers_in_cells(table[name])
             fields[name] = fields[name] if numbers is None else numbers
@@ -999,10 +1003,20 @@ def read_jsonl(
             own, fields[name] = json_matrix(fields[name], name, ids)
             classes, called = None, called or classes or own
     if "score" in fields:
-        scores = [np.nan if v is None else v for v in fields["score"]]
-        fields["score"] = json_floats(scores, "score", ids)
+        fields["score"] = _json_scores(fields["score"], ids)
     called = called or from_wide(fields, json_floats)
     return from_fields(fields, classes, called)
+
+
+def _json_scores(values, ids):
+    """Scores as numbers, nan where one is missing; true and PASS are 1, false and FAIL are 0."""
+    import polars as pl
+
+    if any(isinstance(value, (bool, str)) for value in values):
+        texts = [None if value is None else str(value) for value in values]
+        if (judged := judgements(pl.Series(texts, dtype=pl.String))) is not None:
+            return judged
+    return json_floats([np.nan if value is None else value for value in values], "score", ids)
 
 # %% ../nbs/predictions.ipynb #24eb70ba
 def _from_samples(objects, path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -1112,3 +1113,73 @@ def test_what_was_not_written_to_its_end_says_so(run, tmp_path):
     (tmp_path / "prob.csv").write_text(probabilities())
     done = run(tmp_path, "decide", "new.csv", "prob.csv", *CERTIFY)
     fails(done, "labels.csv: repeated ids 'q3'")
+
+
+@pytest.mark.parametrize(
+    "options, part",
+    [
+        (["--pairs"], "--pairs is for two or more columns"),
+        (["--pairs", "--slice", "intent"], "--pairs is for two or more columns"),
+        (["--link", "https://example.org"], "--link stands in what --comment and --github write"),
+        (["--limit", "3"], "--limit counts the flips of --html and --json"),
+        (["--scorer", "judge"], "--scorer judge"),
+        (["--metric", "acc"], "old.csv is a table"),
+    ],
+)
+def test_options_without_effect_are_refused(run, folder, options, part):
+    fails(run(folder, "compare", "old.csv", "new.csv", *options), part)
+
+
+def test_answers_alone_have_normal_forms(run, folder):
+    done = run(folder, "compare", "old_scores.csv", "new_scores.csv", "--normalize")
+    fails(done, "--normalize is for answers")
+
+
+def test_examples_without_a_score_are_left_out_when_asked(run, tmp_path):
+    table = "question,faithfulness\n" + "".join(f"q{n},{n / 64}\n" for n in range(60))
+    (tmp_path / "old.csv").write_text(table.replace("q7,0.109375", "q7,"))
+    (tmp_path / "new.csv").write_text(table)
+    command = ["compare", "old.csv", "new.csv", "--rename", "id=question"]
+    command += ["--rename", "score=faithfulness"]
+    fails(run(tmp_path, *command), "'q7'", "--errors drop")
+    done = run(tmp_path, *command, "--errors", "drop", "--json")
+    assert json.loads(done.stdout)["examples"] == 59
+
+
+def test_a_file_of_labels(run, folder, tmp_path):
+    whole = Predictions.load(folder / "old.csv")
+    for name in ("old", "new", "third"):
+        Predictions.load(folder / f"{name}.csv").replace(label=None).save(tmp_path / f"{name}.csv")
+    rows = zip(whole.id, whole.label)
+    (tmp_path / "truth.csv").write_text("id,label\n" + "".join(f"{i},{y}\n" for i, y in rows))
+    done = run(tmp_path, "compare", "old.csv", "new.csv", "--truth", "truth.csv", "--json")
+    counts = json.loads(done.stdout)["overall"]["counts"]
+    assert (counts["negative"], counts["positive"]) == (25, 80)
+    done = run(tmp_path, "compare", "old.csv", "new.csv", "third.csv", "--truth", "truth.csv")
+    assert done.returncode == 0 and "truth.csv" in done.stdout
+    fails(run(tmp_path, "compare", "old.csv", "new.csv"), "label")
+    written = run(
+        *(tmp_path, "compare", "old.csv", "new.csv", "--truth", "truth.csv"),
+        *("--flips", "truth.csv", "--force"),
+    )
+    fails(written, "truth.csv")
+
+
+def test_one_long_table_of_versions(run, folder, tmp_path):
+    rows = ["my model,key,y,answer\n"]
+    for version in ("gpt 4", "gpt 4.1"):
+        side = Predictions.load(folder / f"{'old' if version == 'gpt 4' else 'new'}.csv")
+        rows += [
+            f"{version},{i},{y},{a}\n" for i, y, a in zip(side.id, side.label, side.prediction)
+        ]
+    (tmp_path / "runs.csv").write_text("".join(rows))
+    versions = ["--old", "gpt 4", "--new", "gpt 4.1"]
+    told = fails(run(tmp_path, "compare", "runs.csv", *versions), "--by 'my model'").stderr
+    command = shlex.split(told.partition("compatkit ")[2])
+    names = ["--id", "key", "--label", "y", "--rename", "prediction=answer"]
+    found = json.loads(run(tmp_path, *command, *names, "--json").stdout)
+    counts = found["overall"]["counts"]
+    assert (found["old"], counts["negative"], counts["positive"]) == ("gpt 4", 25, 80)
+    fails(run(tmp_path, "compare", "runs.csv", "--by", "my model"), "--old and --new")
+    fails(run(tmp_path, "compare", "runs.csv", "runs.csv", "--by", "my model"), "given twice")
+    fails(run(folder, "compare", "old.csv", "new.csv", "--by", "intent"), "--by speaks of one file")

@@ -120,15 +120,17 @@ def _coded_text(series, cells):
 
 # %% ../../nbs/compare/answer_codes.ipynb #c3c09cb0
 def of_one_kind(
-    parts: dict[tuple[str, str], CodedColumn],  # by ("old" or "new", "label" or "prediction")
+    # by ("old", "new" or "truth", "label" or "prediction")
+    parts: dict[tuple[str, str], CodedColumn],
     old: Source,
     new: Source,
+    truth: Source | None = None,  # which has labels alone
 ) -> dict[tuple[str, str], CodedColumn]:
     """The same columns with values of one kind: all numbers, or all text.
 
     Raises ValueError where numbers meet text.
     """
-    sides = {"old": old, "new": new}
+    sides = {"old": old, "new": new} | ({"truth": truth} if truth else {})
     loose = [key for key in parts if sides[key[0]].cells]
     numbers = {key: _whole_numbers(parts[key].values) for key in loose}
     spelled = all(WHOLE.fullmatch(value) for key in loose for value in parts[key].values)
@@ -146,6 +148,12 @@ def of_one_kind(
         "old": _names_of_numbers(old, new, parts.get(("new", "prediction"))),
         "new": _names_of_numbers(new, old, parts.get(("old", "prediction"))),
     }
+    if truth:
+        numbers = (
+            _names_of_numbers(truth, sides[side], parts.get((side, "prediction")))
+            for side in ("old", "new")
+        )
+        named["truth"] = next(filter(None, numbers), {})
     if text or any(named.values()) or old.classes and new.classes:
         parts = {
             key: _named(part, sides[key[0]], key[1], named[key[0]]) for key, part in parts.items()

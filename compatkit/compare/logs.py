@@ -62,7 +62,7 @@ class Wanted(NamedTuple):
     scorer: str = ""
     metric: str = ""
     side: str = ""  # the model or provider, where one file holds several
-    errors: str = "wrong"  # what becomes of samples without an answer, one of ERRORS
+    errors: str = ""  # what becomes of samples without an answer, one of ERRORS; "": wrong
 
 # %% ../../nbs/compare/logs.ipynb #3330c631
 def chosen(

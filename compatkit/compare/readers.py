@@ -105,7 +105,7 @@ def read_logs(
         for path, side in zip((old, new), sides)
     ]
     try:
-        return readers[0].join(*logs, on_missing, wanted.errors)
+        return readers[0].join(*logs, on_missing, wanted.errors or "wrong")
     except OTHER_SHAPE as error:
         raise not_as_written(f"{old.name} or {new.name}", error) from error
 

@@ -22,7 +22,7 @@ import numpy as np
 # %% ../../nbs/compare/report.ipynb #cf3764ee
 from .flips import flip_rows, write_rows
 from .logs import Wanted
-from .pair import Pair, pair_of_sources, read_pair
+from .pair import Pair, pair_of_sources, read_pair, refuse_for_tables
 from .policy import EXIT_STATUS, Policy, share
 from .readers import reader_of
 from compatkit.compare.sections import (
@@ -352,7 +352,7 @@ def columns_for(
     return list(dict.fromkeys(wanted))
 
 
-def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None):
+def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None, truth=None):
     """The pair of what was given. Raises ValueError where it is none, or has not two names."""
     if names is not None and (isinstance(names, str) or len(names) != 2):
         raise ValueError(f"names must be two, (old, new), not {names!r}")
@@ -363,24 +363,26 @@ def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None):
     if new is None:
         raise ValueError("compare needs two versions: compare(old, new), or compare(pair)")
     if all(isinstance(given, (str, PathLike)) for given in (old, new)):
-        pair = read_pair(
-            old, new, on_missing, rename, columns=columns, wanted=Wanted(**(wanted or {}))
-        )
+        choice = Wanted(**(wanted or {}))
+        pair = read_pair(old, new, on_missing, rename, None, columns, choice, truth=truth)
         return replace(pair, old_name=names[0], new_name=names[1]) if names else pair
-    if rename:
+    if rename or truth:
         raise ValueError(
-            "rename is for files: give predictions and data frames the names that are wanted here"
+            "rename is for files, and truth likewise: give predictions and data frames the names "
+            "that are wanted here, and their labels"
         )
 
     def heading(given, name):
         return Path(given).stem if isinstance(given, (str, PathLike)) else name
 
-    names = names or (heading(old, "old"), heading(new, "new"))
+    names, wanted = names or (heading(old, "old"), heading(new, "new")), Wanted(**(wanted or {}))
+    refuse_for_tables(wanted, names[0])
     return pair_of_sources(
         _as_source(old, "old", names[0]),
         _as_source(new, "new", names[1]),
         on_missing,
         columns or None,  # all but free text where none is asked for: they are in memory anyway
+        errors=wanted.errors,
     )
 
 
@@ -481,12 +483,14 @@ def compare(
     confidence: float | str = 0.95,  # of every interval, 50 to 99.9 %
     # compare answers without regard to case, spaces around them and forms of Unicode
     normalize: bool = False,
-    # of logs: task, scorer, metric, errors ("wrong", "drop", "fail") -> the choice
+    # of logs: task, scorer, metric -> the choice; errors -> "wrong", "drop" or "fail": what
+    # examples without a value are, by default wrong in a log and refused elsewhere
     wanted: Mapping[str, str] | None = None,
     # the column of what examples belong to, such as a document: the unit of intervals and gate
     cluster: str = "",
     # whether answers of which none is right on either side are compared, as of a suite's hard task
     too_hard: bool = False,
+    truth: str | PathLike | None = None,  # a table of ids and labels, for files that have none
 ) -> Comparison:
     """Two versions on the same examples.
 
@@ -496,7 +500,7 @@ def compare(
     slices = tuple(dict.fromkeys([*slices, *categorical, *numeric]))
     limits = _as_policy(policy)
     columns = columns_for([*slices, *filter(None, [cluster])], limits)
-    pair = _as_pair(old, new, on_missing, names, columns, rename, wanted)
+    pair = _as_pair(old, new, on_missing, names, columns, rename, wanted, truth)
     pair = _with_categories(normalized(pair) if normalize else pair, categorical)
     refuse_unjudged(pair, too_hard)
     settings = Settings(
@@ -509,7 +513,9 @@ def compare(
         share(confidence, "confidence"),
         cluster,
     )
-    return Comparison(pair, summarize(pair, settings), (*_paths([old, new, policy]), *pair.paths))
+    return Comparison(
+        pair, summarize(pair, settings), (*_paths([old, new, policy, truth]), *pair.paths)
+    )
 
 # %% ../../nbs/compare/report.ipynb #dd1718dc
 def _headings(versions):
@@ -589,6 +595,7 @@ def compare_versions(
     rename: Mapping[str, str] | None = None,  # likewise
     normalize: bool = False,  # likewise
     wanted: Mapping[str, str] | None = None,  # likewise
+    truth: str | PathLike | None = None,  # likewise
     # slices, policy, tolerance, ... of `compare`, for each update of the series
     **settings: object,
 ) -> Versions:
@@ -597,7 +604,7 @@ def compare_versions(
     Raises ValueError as `compare` does.
     """
     versions = list(versions)
-    read = _paths([*versions, settings.get("policy")])
+    read = _paths([*versions, settings.get("policy"), truth])
     versions = [
         plain_file(given) if isinstance(given, (str, PathLike)) else given for given in versions
     ]
@@ -611,7 +618,7 @@ def compare_versions(
     columns = columns_for(slices, policy)
 
     def read_two(old, new, of_two, own):
-        return _as_pair(old, new, on_missing, of_two, columns, own, wanted)
+        return _as_pair(old, new, on_missing, of_two, columns, own, wanted, truth)
 
     pairs, common = _pairs_of(versions, names, rename or {}, read_two)
     pairs = [normalized(pair) for pair in pairs] if normalize else pairs

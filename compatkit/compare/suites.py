@@ -595,6 +595,20 @@ def _missing(before, after, tiers):
     }
 
 
+def _fitting(
+    files: dict[str, Path], tasks: list[str], wanted: Mapping, rename: Mapping | None
+) -> dict[str, dict]:
+    """Task → what chooses within a log and what names the columns of a table; where a suite has
+    both, each is spared the other's.
+    """
+    logs = {name: _reader(plain_file(files[name])) is not None for name in tasks}
+    if len({*logs.values()}) < 2:
+        return dict.fromkeys(tasks, {"wanted": wanted, "rename": rename})
+    errors = {key: value for key, value in wanted.items() if key == "errors"}
+    of_log, of_table = {"wanted": wanted}, {"wanted": errors, "rename": rename}
+    return {name: of_log if log else of_table for name, log in logs.items()}
+
+
 def compare_suites(
     old: Path,
     new: Path,  # folders with a file for each task
@@ -620,14 +634,12 @@ def compare_suites(
             f"the two folders share no task ({few(list(before))} in {Path(old).name}; "
             f"{few(list(after))} in {Path(new).name})"
         )
-    options |= {"on_missing": on_missing, "wanted": wanted}
+    options |= {"on_missing": on_missing, "too_hard": True}
     results: dict[str, Any] = {}
-    for name in shared:
+    for name, own in _fitting(before, shared, wanted or {}, options.pop("rename", None)).items():
         limit = tier_for(name, tiers).policy
         try:
-            results[name] = compare(
-                before[name], after[name], policy=limit, too_hard=True, **options
-            )
+            results[name] = compare(before[name], after[name], policy=limit, **own, **options)
         except ValueError as error:
             raise ValueError(f"task {name}: {error}") from error
     if all(none_right(found.pair) for found in results.values()):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NUMBER', 'one_dimensional', 'one_kind', 'kind_of', 'ids_as_text', 'refuse_repeated', 'logit_matrix',
            'called_by_numbers', 'name_of_number', 'class_names', 'columns_of', 'from_wide', 'in_order',
-           'matrix_of_lists', 'csv_floats', 'json_floats', 'json_matrix']
+           'matrix_of_lists', 'csv_floats', 'json_floats', 'json_matrix', 'judgements']
 
 # %% ../../nbs/support/answer_columns.ipynb #ac000007
 import re
@@ -357,3 +357,47 @@ def json_matrix(
             known = [np.nan if value is None else value for value in row]
             json_floats(known, name, [identity] * len(row))
         raise
+
+# %% ../../nbs/support/answer_columns.ipynb #ac000042
+_RIGHT = ("true", "1", "1.0", "yes", "pass", "passed", "right", "correct", "resolved", "success")
+_WRONG = (
+    "false",
+    "0",
+    "0.0",
+    "no",
+    "fail",
+    "failed",
+    "wrong",
+    "incorrect",
+    "unresolved",
+    "failure",
+)
+_GAPS = ("", "nan", "none", "null", "n/a")
+_JUDGEMENTS = {
+    **dict.fromkeys(_RIGHT, 1.0),
+    **dict.fromkeys(_WRONG, 0.0),
+    **dict.fromkeys(_GAPS, np.nan),
+}
+
+
+def judgements(
+    series: "Series",  # N values of any kind
+) -> np.ndarray | None:
+    """(N,) 1 for right, 0 for wrong and nan for a gap; None for a column of anything else."""
+    import polars as pl
+
+    kind = series.dtype
+    text = isinstance(kind, (pl.String, pl.Categorical, pl.Enum))
+    if not (text or kind == pl.Boolean or kind.is_integer() or kind.is_float()):
+        return None
+
+    def written(values):
+        return values.cast(pl.String).str.strip_chars().str.to_lowercase()
+
+    if set(written(series.head(1000))) - {None, *_JUDGEMENTS}:
+        return None  # most columns are told by a look
+    distinct = written(series.unique()).drop_nulls().unique()
+    if set(distinct) - _JUDGEMENTS.keys() or not set(distinct) - set(_GAPS):
+        return None
+    found = written(series).replace_strict(_JUDGEMENTS, default=None, return_dtype=pl.Float64)
+    return found.fill_null(np.nan).to_numpy()

@@ -51,7 +51,7 @@ _PLAINLY = {
 ENDINGS = (".parquet", ".csv", ".jsonl")
 
 
-READABLE = "parquet, csv, jsonl, tsv or json, as it is or packed (gz, bz2, xz, zst)"
+READABLE = "parquet, csv, jsonl, tsv, json, npy or npz, as it is or packed (gz, bz2, xz, zst)"
 
 
 @contextmanager

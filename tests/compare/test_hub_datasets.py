@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from compatkit.cli import app
 from compatkit.compare.hub_datasets import is_dataset, names_hub, read_dataset
+from compatkit.compare.logs import Wanted
 from compatkit.compare.pair import read_columns
 
 ROWS = {
@@ -45,7 +46,7 @@ def test_what_the_library_saved(saved):
 def test_splits_are_chosen(splits):
     with pytest.raises(ValueError, match="choose one task with --task: there is test, train"):
         read_columns(splits, "v1", "v2")
-    assert read_columns(splits, "v1", "v2", split="train").n == 3
+    assert read_columns(splits, "v1", "v2", wanted=Wanted(task="train")).n == 3
     with pytest.raises(ValueError, match="did you mean 'test'"):
         read_dataset(splits, {}, "tets")
 

@@ -678,3 +678,135 @@ def test_a_single_id_that_is_no_whole_number_is_named(tmp_path):
     )
     with pytest.raises(ValueError, match=r"not floats \(1.5\)"):
         read_pair(tmp_path / "o.parquet", tmp_path / "o.parquet")
+
+
+# -- a file of labels ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("labels_ending", ENDINGS)
+@pytest.mark.parametrize("names", [["cat", "dog"], [0, 1]])
+def test_labels_of_a_file_of_their_own(tmp_path, ending, labels_ending, names):
+    draw = np.random.default_rng(3)
+    label, old, new = ([names[code] for code in draw.integers(0, 2, 40)] for _ in range(3))
+
+    def answers(name, side, order):
+        return saved(tmp_path / name, [{"id": f"q{n}", "prediction": side[n]} for n in order])
+
+    rows = [{"id": f"q{n}", "label": label[n] if n < 40 else names[0]} for n in range(50)]
+    truth = saved(tmp_path / f"truth{labels_ending}", rows[::-1])  # of more examples than these
+    pair = read_pair(
+        answers(f"old{ending}", old, range(40)),
+        answers(f"new{ending}", new, draw.permutation(40)),
+        truth=truth,
+    )
+    assert (values(pair, "label"), values(pair, "old"), values(pair, "new")) == (label, old, new)
+    assert f"Only truth{labels_ending} has labels" in pair.notes[0] and truth in pair.paths
+
+
+def test_labels_of_their_own_are_those_of_the_files(tmp_path):
+    truth = "id,y\na,1\nb,0\nc,1\n"
+    old, new, labels = written(
+        tmp_path, old_csv=GOOD, new_csv="id,prediction\nc,0\nb,0\na,1\n", truth_csv=truth
+    )
+    assert counted(read_pair(old, new, truth=labels)) == FlipCounts.of(
+        [1, 0, 1], [1, 1, 0], [1, 0, 0]
+    )
+    labels.write_text(truth.replace("b,0", "b,1"))
+    with pytest.raises(ValueError, match="labels differ for ids 'b' .1 in truth.csv; 0 in old.csv"):
+        read_pair(old, new, truth=labels)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("id,label\na,1\nb,0\n", "truth.csv has no label for ids 'c'"),
+        ("id,label\na,1\nb,0\nc,\n", "truth.csv: missing labels for ids 'c'"),
+        ("id,label\na,1\nb,0\nc,1\nc,1\n", "truth.csv: repeated ids 'c'"),
+        ("id,y,z\na,1,1\n", "truth.csv: the right answers need .* --rename label=COLUMN"),
+        ("label\n1\n", "truth.csv: the right answers need"),
+        ("id,label\nx,1\n", "truth.csv has no label for ids 'a', 'b', 'c'"),
+    ],
+)
+def test_bad_files_of_labels_are_refused(tmp_path, content, message):
+    answers = "id,prediction\na,1\nb,0\nc,1\n"
+    old, new, truth = written(tmp_path, old_csv=answers, new_csv=answers, truth_csv=content)
+    with pytest.raises(ValueError, match=message):
+        read_pair(old, new, truth=truth)
+
+
+def test_labels_of_repeats_are_those_of_their_example(tmp_path):
+    rows = "".join(f"{id},{repeat},{id}\n" for id in "ab" for repeat in (1, 2, 3))
+    old, new, truth = written(
+        tmp_path,
+        old_csv="id,repeat,prediction\n" + rows,
+        new_csv="id,repeat,prediction\n" + rows.replace("b,2,b", "b,2,a"),
+        truth_csv="id,label\nb,b\na,a\n",
+    )
+    pair = read_pair(old, new, truth=truth)
+    assert (pair.repeats.old.tolist(), pair.repeats.new.tolist()) == ([3, 3], [3, 2])
+
+
+def test_labels_without_answers_are_refused(tmp_path):
+    scores = "id,score\na,0.5\nb,0.25\n"
+    old, new, truth = written(
+        tmp_path, old_csv=scores, new_csv=scores, truth_csv="id,label\na,1\nb,1\n"
+    )
+    with pytest.raises(ValueError, match="nothing to compare"):
+        read_pair(old, new, truth=truth)
+
+
+# -- a row for each version and example ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("model", ["model", 2024])
+def test_versions_in_rows_of_one_table(tmp_path, ending, model):
+    draw, versions = np.random.default_rng(1), [f"{model}", f"{model}1", f"{model}2"]
+    rows = [
+        {"model": type(model)(version), "id": n, "label": n % 3, "prediction": int(code), "size": n}
+        for version in versions
+        for n, code in enumerate(draw.integers(0, 3, 30))
+    ]
+    table = saved(tmp_path / f"runs{ending}", [rows[n] for n in draw.permutation(90)])
+    pair = read_pair(table, table, sides=(versions[2], versions[0]), by="model")
+    old, new = ([rows[30 * v + n]["prediction"] for n in range(30)] for v in (2, 0))
+    by_id = {row["id"]: (row["old"], row["new"]) for row in pair.shown(range(30))}
+    assert by_id == {str(n): (old[n], new[n]) for n in range(30)}
+    assert (pair.old_name, pair.new_name) == (versions[2], versions[0])
+    assert list(pair.columns) == ["size"] and counted(pair).n == 30
+
+
+def test_versions_in_rows_with_probabilities_and_scores(tmp_path):
+    rows = [
+        {"v": v, "id": n, "label": "b", "prob_a": p, "prob_b": 1 - p}
+        for v, p in (("x", 0.25), ("y", 0.75))
+        for n in range(4)
+    ]
+    for ending in ENDINGS:
+        table = saved(tmp_path / f"wide{ending}", rows)
+        pair = read_pair(table, table, sides=("x", "y"), by="v")
+        assert counted(pair) == FlipCounts(0, 4, 0, 0, 0)
+        assert pair.new_sureness.confidence == pytest.approx([0.75] * 4)
+    scores = saved(
+        tmp_path / "scores.csv",
+        [{"v": v, "id": n, "score": n / 8 + v} for v in (0, 1) for n in range(4)],
+    )
+    pair = read_pair(scores, scores, sides=("1", "0"), by="v")
+    assert (pair.old_score - pair.new_score).tolist() == [1] * 4
+
+
+def test_rows_of_versions_that_are_not_there(tmp_path):
+    (table,) = written(tmp_path, runs_csv="model,id,label,prediction\nv1,a,1,1\nv2,a,1,0\n,a,1,1\n")
+    with pytest.raises(ValueError, match="no 'model' is 'v3': .*'v1', 'v2'"):
+        read_pair(table, table, sides=("v1", "v3"), by="model")
+    with pytest.raises(ValueError, match="no column 'modle' .*did you mean 'model'"):
+        read_pair(table, table, sides=("v1", "v2"), by="modle")
+    with pytest.raises(ValueError, match="--by model --old v1 --new v2"):
+        read_columns(table, "v1", "v2")
+    with pytest.raises(ValueError, match="repeated ids 'a'"):
+        read_pair(
+            *written(tmp_path, t_csv=table.read_text() + "v1,a,1,1\n") * 2,
+            sides=("v1", "v2"),
+            by="model",
+        )
