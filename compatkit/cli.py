@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -556,16 +557,10 @@ def _decide(given: SimpleNamespace) -> int:
     from compatkit.decisions import TooFewExamples
 
     choosing, files = given.calibration is not None, [given.old, given.new, given.calibration]
-    typed = given.max_nfr or given.min_accuracy or given.slice or _typed("posterior", "confidence")
-    if not choosing and (typed or not given.rule):
-        raise ValueError(
-            "to choose a price, give --calibration and --max-nfr; to apply a kept rule, --rule "
-            "alone"
-        )
-    if files.count(Path("-")) > 1:
-        raise ValueError("the standard input can be read once: give the others as files")
-    _refuse_twice([given.old, given.new])
-    with Outputs([*files, None if choosing else given.rule], given.force) as outputs:
+    _refuse_unfit(given, files)
+    files.append(None if choosing else given.rule)
+    with Outputs(files, given.force) as outputs, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
         out = outputs.add(given.out, "--out")
         kept = outputs.add(given.rule, "--rule") if choosing and given.rule else None
         try:
@@ -577,8 +572,27 @@ def _decide(given: SimpleNamespace) -> int:
         done = decide_file(rule, given.old, given.new, out, known) if rule else None
         if rule and kept:
             rule.save(kept)
-    _print(_decided(choice, done, given.json) + "\n")
+    beware = [*(choice.warnings if choice else ()), *_texts(caught)]
+    _print(_decided(choice, done, beware, given.json) + "\n")
     return 0 if rule else 1
+
+
+def _refuse_unfit(given: SimpleNamespace, files: list) -> None:
+    """Raises ValueError for options and files of `decide` that do not go together."""
+    typed = given.max_nfr or given.min_accuracy or given.slice or _typed("posterior", "confidence")
+    if given.calibration is None and (typed or not given.rule):
+        raise ValueError(
+            "to choose a price, give --calibration and --max-nfr; to apply a kept rule, --rule "
+            "alone"
+        )
+    if files.count(Path("-")) > 1:
+        raise ValueError("the standard input can be read once: give the others as files")
+    _refuse_twice([given.old, given.new])
+
+
+def _texts(caught: list) -> list[str]:
+    """The texts of warnings, each once."""
+    return list(dict.fromkeys(str(one.message) for one in caught))
 
 
 def _typed(*options: str) -> bool:
@@ -610,27 +624,27 @@ def _certified(given: SimpleNamespace) -> tuple:
     )
 
 
-def _decided(choice, done, json: bool) -> str:
+def _decided(choice, done, beware: list[str], json: bool) -> str:
     """What was chosen and done, as JSON or line by line."""
     if json:
         from json import dumps
 
         told = {"choice": choice and choice.to_dict(), "decided": done and done._asdict()}
-        return dumps(told | {"warnings": choice.warnings if choice else []}, ensure_ascii=False)
-    return "\n".join(_told(choice, done))
+        return dumps(told | {"warnings": beware}, ensure_ascii=False)
+    return "\n".join(_told(choice, done, beware))
 
 
-def _told(choice, done):
+def _told(choice, done, beware):
     """What was chosen and done, line by line; names from data as visible text."""
     if choice:
         yield visible(choice, 2000)
         for name, one in choice.slices.items():
             yield f"  {visible(name)}: {visible(one, 2000)}"
-        yield from (f"  beware: {warning}" for warning in choice.warnings)
         yield from (
             f"  assumed: {one}"
             for one in (choice.certificate.assumptions if choice.certificate else ())
         )
+    yield from (f"  beware: {visible(one, 2000)}" for one in beware)
     if done:
         yield (
             f"{done.decided:,} examples decided: {done.kept:,} with the old answer, "

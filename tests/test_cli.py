@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from compatkit import cli
-from compatkit.predictions import Predictions
+from compatkit.predictions import Predictions, softmax
 
 WORDS = (
     "better and compatible",
@@ -806,6 +806,17 @@ def test_decide_says_when_it_made_things_worse(run, decidable):
     assert "than those of the new model alone" in done.stdout
     told = json.loads(run(decidable, *DECIDE[:-1], "0.5%", "--out", "out2.csv", "--json").stdout)
     assert len(told["warnings"]) == 1
+
+
+def test_decide_says_that_logits_are_probabilities(run, decidable):
+    (decidable / "new.csv").rename(decidable / "logits.csv")
+    new = Predictions.load(decidable / "logits.csv")
+    with pytest.warns(UserWarning, match="sum to 1"):
+        new.replace(logits=softmax(new.logits)).save(decidable / "new.csv")
+    done = run(decidable, *DECIDE, "--rule", "rule.json", "--out", "out.csv")
+    assert done.stdout.count("  beware: the rows of the logits sum to 1") == 1
+    applied = run(decidable, *DECIDE[:3], "--rule", "rule.json", "--out", "2.csv", "--json")
+    assert len(json.loads(applied.stdout)["warnings"]) == 1
 
 
 def test_version_and_flips_and_confidence(run, folder, tmp_path):

@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+import warnings
 import weakref
 from pathlib import Path
 
@@ -143,6 +144,38 @@ def test_it_cannot_be_changed_or_pickled():
         del predictions.label
     with pytest.raises(TypeError, match="save and load"):
         pickle.dumps(predictions)
+
+
+def test_probabilities_are_kept_as_logits_that_give_them_back():
+    likely = np.array([[0.7, 0.3], [0.0, 1.0]])
+    made = Predictions(["a", "b"], ["x", "y"], classes=["x", "y"], probabilities=likely)
+    assert np.allclose(softmax(made.logits), likely) and made.prediction.tolist() == ["x", "y"]
+    turned = made.replace(probabilities=likely[::-1])
+    assert np.allclose(softmax(turned.logits), likely[::-1])
+    assert turned.prediction.tolist() == ["y", "x"]
+    with pytest.raises(ValueError, match="give one of them"):
+        Predictions(["a", "b"], logits=likely, probabilities=likely)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[[0.7, 0.7], [0.5, 0.5]], [[np.nan, 1], [0.5, 0.5]], [0.5, 0.5], [[0.5, 0.5]] * 3, 1]
+)
+def test_what_is_no_probability_of_each_class_is_refused(wrong):
+    with pytest.raises(ValueError, match="probabilities"):
+        Predictions(["a", "b"], probabilities=wrong)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_logits_that_sum_to_1_are_warned_about(kind):
+    logits = np.random.default_rng(0).normal(0, 3, (2500, 7)).astype(kind)
+    ids = [str(n) for n in range(2500)]
+    with pytest.warns(UserWarning, match="as `probabilities`"):
+        Predictions(ids, logits=softmax(logits).astype(kind))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Predictions(ids, logits=logits)
+        Predictions(ids, logits=np.eye(7)[logits.argmax(1)])  # votes
+        Predictions(ids, probabilities=softmax(logits)).select(ids[:9])
 
 
 def test_replace_derives_new_answers_from_new_logits_and_keeps_given_ones_otherwise():

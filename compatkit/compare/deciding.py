@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from compatkit.decisions import (
     save_json,
 )
 from compatkit.predictions import (
+    ARE_PROBABILITIES,
     Predictions,
     align,
     in_the_others_names,
@@ -45,6 +47,7 @@ from compatkit.predictions import (
     log_softmax,
     over_classes,
     refuse_missing,
+    sums_to_one,
     with_labels,
 )
 from ..support.answer_columns import columns_of, refuse_repeated
@@ -193,6 +196,8 @@ class Rule:
                 f"{len(self.classes)} classes: one row an example, one column a class"
             )
         logits = logits[used].astype(np.promote_types(logits.dtype, np.float32), copy=False)
+        if not probabilities and sums_to_one(logits):
+            warnings.warn(ARE_PROBABILITIES, stacklevel=3)
         logits = log_probability(logits) if probabilities else logits
         if not np.isfinite(logits).all():
             raise ValueError(

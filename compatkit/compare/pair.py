@@ -39,7 +39,7 @@ from compatkit.compare.sources import (
     rows_with,
 )
 from ..metrics import Sureness
-from ..predictions import Predictions, log_probability
+from ..predictions import ARE_PROBABILITIES, Predictions, log_probability, sums_to_one
 from ..support.answer_columns import called_by_numbers, judgements, matrix_of_lists
 from ..support.array_files import rows_are_numbered
 from ..support.messages import few, found
@@ -469,7 +469,7 @@ def _gaps(source: Source, name: str, rows: np.ndarray) -> str:
 
 def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> tuple[dict, list[str]]:
     """old_sureness and new_sureness for a Pair, empty where a side has no probabilities or there
-    are no labels; and a note where they cannot be used.
+    are no labels; and notes where they cannot be used, or are probabilities called logits.
     """
     try:
         matrices = [_matrix_of(source) for source in (old, new)] if answers else [None]
@@ -489,7 +489,9 @@ def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> tuple[dict
     ):
         taken = logits if own is None else logits[own]
         made[f"{side}_sureness"] = Sureness.of(taken, column[answers["label"]])
-    return made, []
+    sides = zip((old.name, new.name), matrices)
+    notes = [f"{name}: {ARE_PROBABILITIES}." for name, (logits, _) in sides if sums_to_one(logits)]
+    return made, notes
 
 
 def _columns_of_answers(

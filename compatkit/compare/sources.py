@@ -7,6 +7,7 @@ __all__ = ['KNOWN', 'Source', 'predictions_source', 'read_table', 'has_column', 
 
 # %% ../../nbs/compare/sources.ipynb #c3f179d7
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -318,8 +319,9 @@ def read_source(
             for name in source.schema
         ):
             return source
-    with checked_file(path):  # an id may stand there several times, as repeats do
-        try:
+    with checked_file(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # where it matters, the comparison has a note
+        try:  # an id may stand there several times, as repeats do
             predictions = _READERS[path.suffix](path, rename)
         except OverflowError as error:
             raise ValueError(

@@ -136,21 +136,22 @@ def refuse_repeated(
 def logit_matrix(
     logits: ArrayLike,  # (N, C) numbers
     ids: np.ndarray,  # (N,) of the examples
+    name: str = "logits",  # or "probabilities", for the error message
 ) -> np.ndarray:
-    """Logits as floats (N, C). Raises ValueError for another shape or values that are not
+    """The numbers as floats (N, C). Raises ValueError for another shape or values that are not
     finite.
     """
     logits = np.asarray(logits)
     if logits.ndim != 2 or len(logits) != len(ids) or logits.shape[1] == 0:
         raise ValueError(
-            f"`logits` must have the shape (N, C) with N = {len(ids)} examples, not {logits.shape}"
+            f"`{name}` must have the shape (N, C) with N = {len(ids)} examples, not {logits.shape}"
         )
     if logits.dtype.kind != "f":
         logits = logits.astype(np.float64)
     wrong = ~np.isfinite(logits).all(axis=1)
     if wrong.any():
         raise ValueError(
-            f"logits are not finite (NaN or infinite) for ids {few(ids[wrong])}: "
+            f"{name} are not finite (NaN or infinite) for ids {few(ids[wrong])}: "
             "mend or leave out these examples"
         )
     return logits

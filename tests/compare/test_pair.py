@@ -188,6 +188,18 @@ def test_numbers_beside_named_probabilities_are_places_or_names(tmp_path, ending
         assert np.allclose(np.exp(-sureness.log_loss), [0.8, 0.7])
 
 
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_probabilities_that_are_called_logits_are_noted(tmp_path, ending):
+    _, new = of_two_classes(tmp_path, ending, (1, 0))
+    rows = [
+        {"id": id, "label": label, "prediction": 1, "logit_neg": share, "logit_pos": 1 - share}
+        for id, label, share in (("a", 1, 0.2), ("b", 0, 0.3))
+    ]
+    pair = read_pair(saved(tmp_path / f"called{ending}", rows), new)
+    assert len(pair.notes) == 1 and pair.notes[0].startswith(f"called{ending}: the rows")
+    assert pair.old_sureness is not None
+
+
 @pytest.mark.parametrize(
     "labels, turned, told",
     [
