@@ -37,6 +37,7 @@ from compatkit.decisions import (
     pool,
     posterior_of,
     save_json,
+    warn_of_weights,
 )
 from compatkit.predictions import (
     ARE_PROBABILITIES,
@@ -633,6 +634,7 @@ def rule_from_files(
     if posterior not in POSTERIORS:
         raise ValueError(f"no posterior is called {posterior!r}: choose {', '.join(POSTERIORS)}")
     labels, fitted = labelled_examples(calibration), None
+    warn_of_weights(labels, used=slices)
     old, new = plain_file(old), plain_file(new)
     with naming(old):
         first = _of_examples(old, labels, True)

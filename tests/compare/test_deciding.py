@@ -534,6 +534,34 @@ def test_the_command_chooses_decides_and_keeps_the_rule(tmp_path):
     assert np.array_equal(everything.prediction, keep_old(old, new, choice.price).prediction)
 
 
+@pytest.mark.parametrize("posterior", ["new", "calibrated", "pooled"])
+def test_the_same_examples_under_other_ids_certify_nothing(tmp_path, posterior):
+    old, new = written(tmp_path)
+    sixty = np.r_[np.repeat(np.arange(180), 5), np.arange(900, 1500)]  # the last are decided
+    for name, side in {"old": old, "new": new}.items():
+        copies = side.select(side.id[sixty]).replace(id=old.id, label=None)
+        copies.save(tmp_path / f"{name}.csv")
+    rows = [f"{one},{label}\n" for one, label in zip(old.id, old.label[sixty[:900]])]
+    (tmp_path / "labels.csv").write_text("id,label\n" + "".join(rows))
+    options = ("--calibration", "labels.csv", "--max-nfr", "10%", "--posterior", posterior)
+    status, _, error = run(tmp_path, *options)
+    assert status == 2 and "calibration examples equal others in logits and label" in error
+    assert not (tmp_path / "decided.csv").exists()
+
+
+def test_weights_are_not_passed_over_in_silence(tmp_path):
+    written(tmp_path)
+    table = (tmp_path / "labels.csv").read_text().splitlines()
+    rows = [f"{line},{number % 7}" for number, line in enumerate(table[1:])]
+    (tmp_path / "labels.csv").write_text("\n".join([f"{table[0]},sample_weight", *rows]))
+    options = ("--calibration", "labels.csv", "--max-nfr", "10%")
+    status, told, _ = run(tmp_path, *options)
+    assert status == 0 and "  beware: the column 'sample_weight' is called like a weight" in told
+    (tmp_path / "decided.csv").unlink()
+    status, told, _ = run(tmp_path, *options, "--slice", "sample_weight")
+    assert status == 0 and "called like a weight" not in told
+
+
 def test_the_command_in_json_with_slices_pool_and_accuracy(tmp_path):
     written(tmp_path)
     status, told, error = run(
