@@ -10,9 +10,7 @@ __all__ = ['PRICES', 'margin_of', 'decide', 'refuse_unknown_labels', 'JoinedAnsw
 
 # %% ../nbs/decisions.ipynb #4e1f099b
 import json
-import os
 import re
-import tempfile
 import warnings
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping
@@ -40,6 +38,7 @@ from compatkit.predictions import (
 from .support.answer_columns import columns_of
 from .support.hashing import hash_order, short_digests
 from .support.messages import nearest
+from .support.outputs import whole_file
 
 # %% ../nbs/decisions.ipynb #845c444f
 _SLACK = 1 + 1e-12  # relative, so that price 0 stays exact
@@ -386,11 +385,9 @@ def save_json(
     """Writes in one move. Returns the path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    os.chmod(unfinished, 0o644)
-    os.replace(unfinished, path)
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    with whole_file(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
     return path
 
 

@@ -39,7 +39,7 @@ from ..predictions import ARE_PROBABILITIES, Predictions, log_probability, sums_
 from ..support.answer_columns import called_by_numbers, matrix_of_lists
 from ..support.messages import few, found
 from ..support.table_cells import ENDINGS, numbers_in_cells
-from ..support.table_files import plain_file
+from ..support.table_files import called, plain_file
 
 # %% ../../nbs/compare/pair.ipynb #b45cbf93
 @dataclass(frozen=True, eq=False, repr=False)
@@ -638,7 +638,8 @@ def read_pair(
     if folder := next((path for path in paths if path.is_dir() and not is_dataset(path)), None):
         raise ValueError(no_log(folder))
     shown = [
-        f"{name}{path.suffix}" if "/" in name else path.name for name, path in zip(names, paths)
+        f"{name}{Path(called(path)).suffix}" if "/" in name else called(path)
+        for name, path in zip(names, paths)
     ]
     sources = [_opened(path, rename, name) for path, name in zip(paths, shown)]
     _check_rename(rename, paths, sources)
@@ -652,7 +653,7 @@ def _opened(path, rename, name):
     try:
         return replace(read_source(path, rename), name=name)
     except ValueError as error:
-        raise ValueError(str(error).replace(path.name, name, 1)) from error
+        raise ValueError(str(error).replace(called(path), name, 1)) from error
 
 
 def _names(old, new):
@@ -721,7 +722,7 @@ def _refuse_repeated_names(path, **given):
         if other != option:
             why = " (a version beside itself never flips)" if option == "new" else ""
             raise ValueError(
-                f"{Path(path).name}: column {name!r} is given twice, as --{other} and as "
+                f"{called(Path(path))}: column {name!r} is given twice, as --{other} and as "
                 f"--{option}{why}: name another column for one of them"
             )
 

@@ -160,6 +160,21 @@ def test_a_pool_without_old_logits_is_refused():
             '"certificate": null}',
             "neither a calibration nor a pool",
         ),
+        *(
+            (
+                f'{{"kind": "rule", "price": 1, "classes": {classes}, "posterior": {posterior}, '
+                '"certificate": null}',
+                "no list of names|0 to C - 1|no complete rule",
+            )
+            for classes, posterior in [
+                ('"abc"', "null"),
+                ('{"a": 0, "b": 1}', "null"),
+                ("[false, true]", "null"),
+                ("null", "null"),
+                ('["a", "b"]', '""'),
+                ('["a", "b"]', "[]"),
+            ]
+        ),
     ],
 )
 def test_broken_rule_files_are_refused(tmp_path, content, complaint):
@@ -447,6 +462,40 @@ def test_calibration_examples_of_the_training_split_are_refused(tmp_path):
     )
     with pytest.raises(ValueError, match=r"1 calibration examples were trained on \(\['e5'\]\)"):
         rule_from_files(*files, 0.03)
+
+
+def test_a_rule_has_a_list_of_classes():
+    with pytest.raises(ValueError, match="'abc'"):
+        Rule(1, "abc")
+
+
+@pytest.mark.parametrize("confidence", ["10%", ".49", "-95%", "0"])
+def test_a_certificate_with_little_confidence_is_refused(tmp_path, confidence):
+    written(tmp_path)
+    options = ("--calibration", "labels.csv", "--max-nfr", "3%", f"--confidence={confidence}")
+    status, _, error = run(tmp_path, *options)
+    assert status == 2 and "confidence" in error and not (tmp_path / "decided.csv").exists()
+
+
+@pytest.mark.parametrize("link", ["decided.csv", "rule.json"])
+def test_outputs_may_be_links(tmp_path, link):
+    written(tmp_path)
+    (tmp_path / "far").mkdir()
+    (tmp_path / link).symlink_to(tmp_path / "far" / link)
+    options = ("--calibration", "labels.csv", "--max-nfr", "10%", "--rule", "rule.json")
+    assert run(tmp_path, *options)[0] == 0
+    assert (tmp_path / link).is_symlink() and (tmp_path / "far" / link).stat().st_size
+
+
+def test_an_error_names_the_file_that_was_given(tmp_path):
+    old, new = written(tmp_path, suffix=".jsonl")
+    for name in ("old", "new"):
+        lines = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+        lines += lines[:1] if name == "new" else []
+        (tmp_path / f"{name}.json").write_text(f"[{','.join(lines)}]")
+    arguments = (tmp_path / "old.json", tmp_path / "new.json", tmp_path / "labels.csv")
+    with pytest.raises(ValueError, match="^new.json: repeated ids"):
+        rule_from_files(*arguments, max_nfr=0.1)
 
 
 def test_unknown_posterior_and_files(tmp_path):
