@@ -307,23 +307,35 @@ def _columns(old, new, rows, wanted):
 
     Raises ValueError for one that is not there.
     """
-    columns = dict.fromkeys(old.further + new.further)
-    for name in (
-        columns if wanted is None else _chosen(columns, wanted, f"{old.name} or {new.name}")
-    ):
-        columns[name] = _of_both(
-            *(_reader(source, name, own) for source, own in ((old, rows.old), (new, rows.new))),
-            name,
-        )
-    columns = {name: values for one in columns.values() if one for name, values in one.items()}
+    there = dict.fromkeys(old.further + new.further)
+    names = list(there if wanted is None else _chosen(there, wanted, f"{old.name} or {new.name}"))
+    columns = {}
+    for first in range(0, len(names), _AT_ONCE):
+        some = names[first : first + _AT_ONCE]
+        sides = [
+            (source, _read_at_once(source, some), own)
+            for source, own in ((old, rows.old), (new, rows.new))
+        ]
+        for name in some:
+            columns |= _of_both(*(_reader(*side, name) for side in sides), name)
     return _chosen(columns, None, "") if wanted is None else columns
 
 
-def _reader(source, name, rows):
-    """A function that reads one further column, as `_of_both` takes it."""
-    if name not in source.further:
+_AT_ONCE = 100  # columns; a csv is parsed anew each time, and the text of all may be large
+
+
+def _read_at_once(source, names):
+    """Those further columns that the source has, by name."""
+    there = set(source.further).intersection(names)
+    own = [name for name in names if name in there]
+    return source.collect(source.read(own)).to_dict() if own else {}
+
+
+def _reader(source, columns, rows, name):
+    """A function that gives the values of one of these columns, as `_of_both` takes it."""
+    if name not in columns:
         return None
-    return lambda numbers: picked(_values(source.column(name), source.cells and numbers), rows)
+    return lambda numbers: picked(_values(columns[name], source.cells and numbers), rows)
 
 
 _GROUP = re.compile(
@@ -361,7 +373,7 @@ def _details(old, new, rows, known):
 
     def cells_of(source, part, name):
         """A function that reads some rows of a further column, as `_of_both` takes it."""
-        if name not in source.further:
+        if name not in part:
             return None
         text = name in known and _is_of_text(known[name])
         return lambda numbers: _values(part[name], source.cells and numbers and not text)
@@ -370,12 +382,12 @@ def _details(old, new, rows, known):
         parts = []
         for source, own in ((old, rows.old), (new, rows.new)):
             names = ["id", *(["text"] if "text" in source.schema else []), *source.further]
-            parts.append(source.rows(_taken(positions, own), names))
+            parts.append(source.rows(_taken(positions, own), names).to_dict())
         columns = {"id": _values(parts[0]["id"], False).astype(str).astype(object)}
         columns |= {
             f"{side}_text": _values(part["text"], False)
             for side, part in zip(("old", "new"), parts)
-            if "text" in part.columns
+            if "text" in part
         }
         for name in dict.fromkeys([*old.further, *new.further]):
             both = (cells_of(*side, name) for side in zip((old, new), parts))
