@@ -307,6 +307,8 @@ def _compare(files: tuple[Path, ...], given: SimpleNamespace) -> int:
                 outputs.add(path, f"--{option}", columns)
         compare_files = _compare_many if len(files) > 2 else _compare_two
         status, text = compare_files(files, given, policy, outputs)
+    if not (given.json or given.markdown or given.quiet or given.github):
+        text += "".join(f"Written: {visible(str(path), 2000)}\n" for path in outputs.written)
     _print(text)
     return status
 

@@ -6,12 +6,12 @@
 __all__ = ['PRICES', 'margin_of', 'decide', 'refuse_unknown_labels', 'JoinedAnswers', 'joined_answers', 'critical_price',
            'keep_old', 'PriceCurve', 'price_curve', 'save_json', 'load_json', 'Calibration', 'calibrate', 'Pool',
            'posterior_of', 'pool', 'needed_examples', 'allowed_flips', 'smallest_gain', 'Certificate', 'PriceChoice',
-           'TooFewExamples', 'choose_price', 'AnswerGains', 'halves', 'DialChoice', 'choose_dial']
+           'TooFewExamples', 'warn_of_weights', 'choose_price', 'AnswerGains', 'halves', 'DialChoice', 'choose_dial']
 
 # %% ../nbs/decisions.ipynb #4e1f099b
 import json
-import os
-import tempfile
+import re
+import warnings
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -32,11 +32,13 @@ from compatkit.predictions import (
     answering_alike,
     log_softmax,
     over_classes,
+    softmax,
     with_labels,
 )
 from .support.answer_columns import columns_of
 from .support.hashing import hash_order, short_digests
 from .support.messages import nearest
+from .support.outputs import whole_file
 
 # %% ../nbs/decisions.ipynb #845c444f
 _SLACK = 1 + 1e-12  # relative, so that price 0 stays exact
@@ -383,11 +385,9 @@ def save_json(
     """Writes in one move. Returns the path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    os.chmod(unfinished, 0o644)
-    os.replace(unfinished, path)
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    with whole_file(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
     return path
 
 
@@ -635,6 +635,7 @@ class Certificate:
         "no calibration example was used for training, fitting or choosing either model",
     )
     accuracy_new: float | None = None  # of the posterior's own answers on them
+    equal_rows: int = 0  # of them, equal to an earlier one in logits and label
 
     def __str__(self):
         also = (
@@ -693,13 +694,19 @@ class PriceChoice:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences about what the price made worse on the calibration examples; empty if
-        nothing.
+        """Sentences about what the price made worse on the calibration examples, and about those
+        that may be the same; empty if nothing.
         """
         if self.price is None or self.certificate is None:
             return []
+        equal = self.certificate.equal_rows
+        repeated = (
+            f"{equal:,} of {self.certificate.n:,} calibration examples equal others in logits and "
+            "label: if they are the same examples under other ids, the certificate rests on fewer "
+            "than it counts; keep one row of each"
+        )
         sides = {"old": self.certificate.accuracy_old, "new": self.certificate.accuracy_new}
-        return [
+        return [repeated] * bool(equal) + [
             "on the calibration examples the decided answers are less accurate "
             f"({self.certificate.accuracy:.2%}) than those of the {side} model alone "
             f"({accuracy:.2%})"
@@ -767,6 +774,57 @@ def _unseen(ids, posterior, trained_on):
         )
 
 
+_MOST_EQUAL = 0.02  # of the calibration examples: with more, the level does not hold any longer
+
+
+def _decimals(values, places):
+    """(N,) whether no value of a row has more decimal places, but for the error of a float32."""
+    error = np.abs(values - np.round(values, places))
+    return (error < 1e-6 * np.maximum(1, np.abs(values))).all(axis=1)
+
+
+def _few_digits(logits):
+    """(N,) whether so few digits are written, of logits or probabilities, that rows of different
+    examples may well be equal; half precision counts as few.
+    """
+    half = (np.ldexp(np.frexp(logits)[0], 11) % 1 == 0).all(axis=1)
+    return half | _decimals(logits, 2) | _decimals(softmax(logits), 4)
+
+
+def _equal_rows(
+    logits,  # (N, C)
+    label,  # (N,)
+):
+    """Numbers of the rows that equal an earlier one in logits and label, and of those earlier
+    ones. Rows of whole numbers alone are passed over: votes, and probabilities of 1.
+    """
+    logits = logits.astype(np.float64) + 0.0  # there are two zeros
+    whole = _decimals(logits, 0) | _decimals(softmax(logits), 0)
+    first, again = {}, []
+    for row, name in enumerate(label.tolist()):
+        if not whole[row]:
+            before = first.setdefault((logits[row].tobytes(), name), row)
+            again += [(row, before)] * (before != row)
+    return np.array(again, dtype=np.int64).reshape(-1, 2).T
+
+
+def _count_equal_rows(joined, logits):
+    """How many rows equal an earlier one. Raises ValueError where they are so many that the
+    certificate would not hold, unless so few digits are written that rows may be equal by chance.
+    """
+    again, before = _equal_rows(logits, joined.label)
+    surely = ~_few_digits(logits[again].astype(np.float64))
+    if surely.sum() > _MOST_EQUAL * len(logits):
+        ids = joined.id[[before[surely][0], again[surely][0]]].tolist()
+        raise ValueError(
+            f"{len(again):,} of {len(logits):,} calibration examples equal others in logits and "
+            f"label, such as {ids[0]!r} and {ids[1]!r}: keep one row of each example, as a "
+            "certificate counts independent ones. If the model gives few different outputs by "
+            "nature, as a decision tree does, write its probabilities with four decimals"
+        )
+    return len(again)
+
+
 def _groups(slices, old, new):
     """slice -> mask, from (N,) names or the name of a column."""
     if slices is None:
@@ -791,6 +849,28 @@ def _groups(slices, old, new):
         )
     return {name: values == name for name in np.unique(values).tolist()}
 
+# %% ../nbs/decisions.ipynb #equal001
+_WEIGHT = re.compile(
+    r"(.*[^a-z])?(weights?|wts?|wgts?)([^a-z].*)?|w|importance|freq(uency)?|propensity"
+)
+
+
+def warn_of_weights(
+    *sides: object,  # Predictions; others are passed over
+    used: str | None = None,  # a column that serves as something else
+) -> None:
+    """Warns of further columns that are called like a weight and are not the same everywhere."""
+    for side in sides:
+        for name, values in side.columns.items() if isinstance(side, Predictions) else ():
+            plain = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
+            if name != used and _WEIGHT.fullmatch(plain) and len(set(values.tolist())) > 1:
+                warnings.warn(
+                    f"the column {name!r} is called like a weight and is not used: each "
+                    "calibration example counts once, so the certificate is about examples drawn "
+                    "as these were",
+                    stacklevel=3,
+                )
+
 # %% ../nbs/decisions.ipynb #969de963
 def choose_price(
     old: Predictions,  # of the model in use, on calibration examples
@@ -811,11 +891,14 @@ def choose_price(
 ) -> PriceChoice:
     """The smallest price whose true NFR is at most max_nfr, certified.
 
-    Raises ValueError for too few examples and bad numbers.
+    Raises ValueError for too few examples, for the same ones under other ids, and bad numbers.
     """
     _share(max_nfr, "max_nfr", ".5 % is .005"), _share(confidence, "confidence", "95 % is .95")
     joined = joined_answers(_labelled(old, new, label), new, posterior)
     _unseen(joined.id, posterior, trained_on)
+    warn_of_weights(old, new, label)
+    source = posterior if isinstance(posterior, Predictions) else new
+    equal_rows = _count_equal_rows(joined, source.select(joined.id).logits)
     whole = AnswerGains(joined.gain, *joined.right(joined.label, known=True))
     groups = {name: whole.part(mask) for name, mask in _groups(slices, old, new).items()}
     level = (1 - confidence) / (1 if min_accuracy is None else 2)
@@ -832,7 +915,8 @@ def choose_price(
     if min_accuracy is not None:
         min_accuracy = _share(min_accuracy, "min_accuracy", "90 % is .9")
         choice = _with_accuracy(whole, choice, max(smallest.values()), claim, min_accuracy, prices)
-    return _with_slices(choice, chosen) if chosen else choice
+    choice = _with_slices(choice, chosen) if chosen else choice
+    return replace(choice, certificate=replace(choice.certificate, equal_rows=equal_rows))
 
 
 def _with_slices(choice, chosen):

@@ -54,7 +54,7 @@ from compatkit.support.table_cells import (
     numbers_in_cells,
     polars_errors,
 )
-from .support.table_files import plain_file
+from .support.table_files import called, plain_file
 
 # %% ../nbs/predictions.ipynb #c54f516d
 if TYPE_CHECKING:
@@ -737,18 +737,19 @@ def mean_logits(
 
 # %% ../nbs/predictions.ipynb #9ac5ec41
 def _save(predictions, path):
-    """Writes under a temporary name in the same folder, then moves."""
+    """Writes under a temporary name in the same folder, then moves; follows a link."""
     writers = {".parquet": _write_parquet, ".csv": _write_csv, ".jsonl": _write_jsonl}
     if path.suffix not in writers:
         raise ValueError(f"cannot save as {path.name!r}: the name must end in {', '.join(writers)}")
     refuse_repeated(predictions.id, "these predictions")
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    target = path.resolve()
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{path.name}.")
     os.close(handle)
     try:
         writers[path.suffix](predictions, temporary)
         os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -804,6 +805,10 @@ def _write_csv(predictions, path):
     cells = [
         v for a in answers for v in (a.tolist() if kind_of(a) == "text" else ()) if v is not None
     ]
+    if "" in cells:
+        raise ValueError(
+            "csv cannot tell an empty answer from a missing one: save as parquet or jsonl"
+        )
     names = predictions.classes
     by_name = (
         predictions.logits is not None
@@ -880,7 +885,7 @@ def _load(path, rename):
         predictions = readers[path.suffix](path, rename)
         if not len(predictions):
             raise ValueError("the file holds no examples")
-    refuse_repeated(predictions.id, path.name)
+    refuse_repeated(predictions.id, called(path))
     return predictions
 
 

@@ -819,6 +819,23 @@ def test_decide_says_that_logits_are_probabilities(run, decidable):
     assert len(json.loads(applied.stdout)["warnings"]) == 1
 
 
+@pytest.mark.parametrize(
+    "form, said", [((), 1), (("--json",), 0), (("--markdown",), 0), (("--quiet",), 0)]
+)
+def test_what_was_written_is_said(run, folder, tmp_path, form, said):
+    page = str(tmp_path / "page.html")
+    done = run(folder, "compare", "old.csv", "new.csv", "--html", page, *form)
+    assert done.stdout.count(f"Written: {page}\n") == said
+    assert ("Written" in run(folder, "compare", "old.csv", "new.csv").stdout) is False
+
+
+def test_errors_of_a_json_table_name_it(run, tmp_path):
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.json").write_text('[{"id": "a", "label": 1, "answer": 1}]')
+    done = run(tmp_path, "compare", "old.json", "new.json")
+    assert done.returncode == 2 and "old.json: none of" in done.stderr
+
+
 def test_version_and_flips_and_confidence(run, folder, tmp_path):
     assert run(folder, "--version").stdout.startswith("compatkit, version ")
     path = tmp_path / "flips.jsonl"

@@ -5,14 +5,16 @@ promises, checked by simulation.
 import json
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from math import ceil, inf, log, nan
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm
 from two_models import NAMES, models, shuffled
 
+from compatkit import decisions
 from compatkit.decisions import (
     PRICES,
     Calibration,
@@ -610,6 +612,101 @@ def test_the_level_holds_where_the_rate_is_exactly_at_the_limit():
         bound_wrong += rate > choice.certificate.nfr_bound * (n + 1) / n
     assert wrong <= 0.05 * repeats + 3 * (0.05 * 0.95 * repeats) ** 0.5
     assert 0 < wrong and 0 < bound_wrong <= 0.05 * repeats + 3 * (0.05 * 0.95 * repeats) ** 0.5
+
+
+def drawn(generator, groups, copies, gain=None):
+    """An old model that is always right and a new one of normal gains, on `groups` examples that
+    stand there `copies` times each, under ids of their own.
+    """
+    noise = generator.normal(size=groups)
+    logits = np.repeat(np.c_[noise, noise + generator.normal(-1, 1, groups)], copies, axis=0)
+    ids = [f"i{n}" for n in range(groups * copies)]
+    label = np.zeros(len(ids), int)
+    return Predictions(ids, label, label), Predictions(ids, label, logits=logits)
+
+
+def test_the_level_holds_with_as_many_copies_as_are_taken_and_fails_with_more(monkeypatch):
+    """Of 300 calibration examples 2 % may be copies; 60 that stand there five times are refused,
+    and would have broken the certificate far too often.
+    """
+
+    def failures(make, repeats=300):
+        prices = [choose_price(*make(), None, 0.05).price for _ in range(repeats)]
+        rates = [0 if price is None else norm.sf(log(1 + price) + 1) for price in prices]
+        return np.mean(np.array(rates) > 0.05)
+
+    def few_copies():
+        old, new = drawn(generator, 300, 1)
+        logits = new.logits.copy()
+        logits[294:] = logits[:6]
+        return old, new.replace(logits=logits, prediction=None)
+
+    generator = np.random.default_rng(0)
+    assert failures(few_copies) < 0.06
+    with pytest.raises(ValueError, match="240 of 300 .* 'i0' and 'i1'"):
+        choose_price(*drawn(generator, 60, 5), None, 0.05)
+    monkeypatch.setattr(decisions, "_MOST_EQUAL", 1.0)
+    assert failures(lambda: drawn(generator, 60, 5)) > 0.12
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_copies_are_found_in_any_order_beside_zeros_and_by_label(kind):
+    generator = np.random.default_rng(1)
+    old, new = drawn(generator, 150, 2)
+    new = shuffled(new.replace(logits=new.logits.astype(kind)))
+    with pytest.raises(ValueError, match="150 of 300 calibration examples equal others"):
+        choose_price(old, new, None, 0.05)
+    logits = new.logits.copy()
+    logits[:, 0] = np.where(generator.random(300) < 0.5, 0.0, -0.0)
+    logits[:, 1] = np.repeat(logits[:150, 1], 2)
+    with pytest.raises(ValueError, match="calibration examples equal others"):
+        choose_price(old, new.replace(logits=logits), None, 0.05)
+    two_labels = old.replace(label=np.arange(300) % 2)
+    new = drawn(np.random.default_rng(1), 150, 2)[1].replace(label=two_labels.label)
+    assert choose_price(two_labels, new, None, 0.05).certificate.equal_rows == 0
+
+
+def few_digits(new, written):
+    """Logits of two classes in which different examples may well be equal."""
+    margin = new.logits[:, 1] - new.logits[:, 0]
+    share = np.round(1 / (1 + np.exp(margin)), 2)
+    return {
+        "votes": np.eye(2)[(margin > 0).astype(int)],
+        "sure": 400 * np.eye(2)[(margin > 0).astype(int)] + 0.1234567,
+        "two decimals": log_probability(np.c_[share, 1 - share].astype(np.float32)),
+        "half": np.c_[margin, 0 * margin].astype(np.float16),
+    }[written]
+
+
+@pytest.mark.parametrize("written", ["votes", "sure", "two decimals", "half"])
+def test_rows_that_may_be_equal_by_nature_are_not_refused(written):
+    old, new = models(900, classes=2)
+    new = new.replace(logits=few_digits(new, written))
+    counted = choose_price(old, new, None, 0.1).certificate.equal_rows
+    assert (counted > 18) == (written in ("two decimals", "half"))
+
+
+def test_a_few_copies_are_counted_and_said():
+    old, new = drawn(np.random.default_rng(2), 300, 1)
+    logits = new.logits.copy()
+    logits[295:] = logits[:5]
+    choice = choose_price(old, new.replace(logits=logits), None, 0.05)
+    assert choice.certificate.equal_rows == 5
+    assert any("5 of 300 calibration examples" in warning for warning in choice.warnings)
+
+
+@pytest.mark.parametrize(
+    "name", ["weight", "sample_weight", "SampleWeight", "w", "weights.train", "freq"]
+)
+def test_a_column_called_like_a_weight_is_warned_about(name):
+    old, new = drawn(np.random.default_rng(3), 300, 1)
+    weights = np.linspace(0.5, 2, 300)
+    with pytest.warns(UserWarning, match=f"'{name}' is called like a weight"):
+        choose_price(old.replace(columns={name: weights}), new, None, 0.05)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        choose_price(old.replace(columns={name: np.ones(300)}), new, None, 0.05)
+        choose_price(old.replace(columns={"lightweightness": weights}), new, None, 0.05)
 
 
 def test_the_share_of_errors_is_the_exact_one():

@@ -1,5 +1,6 @@
 """The contract: what is kept, what is refused, and that joins are made by id."""
 
+import gzip
 import json
 import pickle
 import re
@@ -744,6 +745,38 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
     with pytest.raises(ValueError):
         Predictions(["1"], ["1"], ["1"]).save(path)
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_saving_follows_a_link(tmp_path, ending):
+    (tmp_path / "far").mkdir()
+    (tmp_path / f"a{ending}").symlink_to(tmp_path / "far" / f"b{ending}")
+    simple().save(tmp_path / f"a{ending}")
+    assert (tmp_path / f"a{ending}").is_symlink()
+    assert len(Predictions.load(tmp_path / "far" / f"b{ending}")) == len(simple())
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("field", ["label", "prediction"])
+def test_an_empty_answer_is_no_missing_one(tmp_path, ending, field):
+    fields = {"label": ["x", "y"], "prediction": ["x", "x"]} | {field: ["", "x"]}
+    made, path = Predictions(["a", "b"], **fields), tmp_path / f"a{ending}"
+    if ending == ".csv":
+        with pytest.raises(ValueError, match="csv cannot tell an empty answer"):
+            made.save(path)
+    else:
+        assert getattr(Predictions.load(made.save(path)), field).tolist() == ["", "x"]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.tsv", "a.json.gz", "a.csv.gz"])
+def test_an_error_names_the_file_that_was_given(tmp_path, name):
+    text = '[{"id": "x", "prediction": 1}, {"id": "x", "prediction": 1}]'
+    if ".json" not in name:
+        text = "id,prediction\nx,1\nx,1\n".replace(",", "\t" if name == "a.tsv" else ",")
+    packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+    (tmp_path / name).write_bytes(packed)
+    with pytest.raises(ValueError, match=f"^{re.escape(name)}: repeated ids"):
+        Predictions.load(tmp_path / name)
 
 
 def test_a_full_disk_is_called_so(tmp_path, monkeypatch):

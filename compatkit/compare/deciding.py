@@ -37,6 +37,7 @@ from compatkit.decisions import (
     pool,
     posterior_of,
     save_json,
+    warn_of_weights,
 )
 from compatkit.predictions import (
     ARE_PROBABILITIES,
@@ -64,7 +65,7 @@ from compatkit.support.table_cells import (
     polars_errors,
     scan_csv,
 )
-from ..support.table_files import plain_file
+from ..support.table_files import call_alike, called, plain_file
 
 # %% ../../nbs/compare/deciding.ipynb #9a1a3c89
 @dataclass(frozen=True)
@@ -91,11 +92,14 @@ class Rule:
             raise ValueError(
                 f"the price is {price}: it must be at least 0, or None for the old model alone"
             )
+        if isinstance(self.classes, str):
+            raise ValueError(f"classes are {self.classes!r}: give a list of names")
         classes = tuple(
             name.item() if isinstance(name, np.generic) else name for name in self.classes
         )
         names = all(isinstance(name, str) for name in classes) and len(set(classes)) == len(classes)
-        if not classes or not (names or classes == tuple(range(len(classes)))):
+        numbers = all(type(name) is int for name in classes) and classes == (*range(len(classes)),)
+        if not classes or not (names or numbers):
             raise ValueError(
                 f"classes {classes[:3]} must be distinct names, or the numbers 0 to C - 1"
             )
@@ -276,10 +280,11 @@ class Rule:
         """Reads what `save` wrote. Raises ValueError for anything else."""
         content = load_json(path, "rule")
         try:
-            posterior = content["posterior"] and posterior_of(content["posterior"])
-            return cls(
-                content["price"], tuple(content["classes"]), posterior, content["certificate"]
-            )
+            fields = {name: content[name] for name in ("price", "classes", "certificate")}
+            if not isinstance(fields["classes"], list):
+                raise TypeError("`classes` is no list of names")
+            posterior = content["posterior"]
+            return cls(**fields, posterior=None if posterior is None else posterior_of(posterior))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{Path(path).name} is no complete rule ({error!r}): give a file that Rule.save "
@@ -375,7 +380,7 @@ def _pieces(path, rows=50_000):
     with checked_file(path):
         cut = {".parquet": _cut_parquet, ".csv": _cut_csv, ".jsonl": _cut_jsonl}[path.suffix]
     with tempfile.TemporaryDirectory() as folder:
-        piece, written = Path(folder) / path.name, False
+        piece, written = call_alike(Path(folder) / path.name, path), False
         pieces = cut(path, piece, rows)
         while True:
             with errors_named(path):
@@ -539,7 +544,7 @@ def _decide_file(
         _refuse_repeated_keys(np.sort(np.concatenate(unknown)), lambda: _pieces(new, rows), "")
     if not done[0]:
         raise ValueError(
-            f"{new.name}: all its examples are among the labelled ones that chose the price, so "
+            f"{called(new)}: all its examples are among the labelled ones that chose the price, so "
             "there is nothing left to decide: give a file with further examples"
         )
     writer.finish()
@@ -592,7 +597,7 @@ def naming(
     path: str | Path,  # of the file that is at work
 ) -> Iterator[None]:
     """Errors inside begin with the file's name, whatever found them."""
-    name = Path(path).name
+    name = called(Path(path))
     try:
         yield
     except ValueError as error:
@@ -620,7 +625,7 @@ def rule_from_files(
     # path of the labelled examples (id, label), which both files must hold
     calibration: str | Path,
     max_nfr: float,  # the rate not to be exceeded, between 0 and 1
-    confidence: float = 0.95,  # between 0 and 1
+    confidence: float = 0.95,  # at least .5, below 1
     min_accuracy: float | None = None,  # a second claim
     posterior: str = "new",  # or "calibrated", "pooled"
     # a column of the calibration file: the rate holds for each of its values
@@ -632,7 +637,10 @@ def rule_from_files(
     """
     if posterior not in POSTERIORS:
         raise ValueError(f"no posterior is called {posterior!r}: choose {', '.join(POSTERIORS)}")
+    if not confidence >= 0.5:
+        raise ValueError(f"the confidence must be at least 50 %, not {confidence:.4%}")
     labels, fitted = labelled_examples(calibration), None
+    warn_of_weights(labels, used=slices)
     old, new = plain_file(old), plain_file(new)
     with naming(old):
         first = _of_examples(old, labels, True)
@@ -728,7 +736,7 @@ def _of_examples(path, labels, answers):
     ids = np.concatenate([one.id for one in found]) if found else np.zeros(0, dtype=str)
     if len(lost := np.setdiff1d(labels.id, ids)):
         raise ValueError(
-            f"{Path(path).name} lacks {len(lost)} of the calibration examples, such as "
+            f"{called(Path(path))} lacks {len(lost)} of the calibration examples, such as "
             f"{lost[:3].tolist()}"
         )
 

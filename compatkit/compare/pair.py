@@ -44,7 +44,7 @@ from ..support.answer_columns import called_by_numbers, judgements, matrix_of_li
 from ..support.array_files import rows_are_numbered
 from ..support.messages import few, found
 from ..support.table_cells import ENDINGS, numbers_in_cells
-from ..support.table_files import plain_file
+from ..support.table_files import called, plain_file
 
 # %% ../../nbs/compare/pair.ipynb #b45cbf93
 @dataclass(frozen=True, eq=False, repr=False)
@@ -336,23 +336,35 @@ def _columns(old, new, rows, wanted):
 
     Raises ValueError for one that is not there.
     """
-    columns = dict.fromkeys(old.further + new.further)
-    for name in (
-        columns if wanted is None else _chosen(columns, wanted, f"{old.name} or {new.name}")
-    ):
-        columns[name] = _of_both(
-            *(_reader(source, name, own) for source, own in ((old, rows.old), (new, rows.new))),
-            name,
-        )
-    columns = {name: values for one in columns.values() if one for name, values in one.items()}
+    there = dict.fromkeys(old.further + new.further)
+    names = list(there if wanted is None else _chosen(there, wanted, f"{old.name} or {new.name}"))
+    columns = {}
+    for first in range(0, len(names), _AT_ONCE):
+        some = names[first : first + _AT_ONCE]
+        sides = [
+            (source, _read_at_once(source, some), own)
+            for source, own in ((old, rows.old), (new, rows.new))
+        ]
+        for name in some:
+            columns |= _of_both(*(_reader(*side, name) for side in sides), name)
     return _chosen(columns, None, "") if wanted is None else columns
 
 
-def _reader(source, name, rows):
-    """A function that reads one further column, as `_of_both` takes it."""
-    if name not in source.further:
+_AT_ONCE = 100  # columns; a csv is parsed anew each time, and the text of all may be large
+
+
+def _read_at_once(source, names):
+    """Those further columns that the source has, by name."""
+    there = set(source.further).intersection(names)
+    own = [name for name in names if name in there]
+    return source.collect(source.read(own)).to_dict() if own else {}
+
+
+def _reader(source, columns, rows, name):
+    """A function that gives the values of one of these columns, as `_of_both` takes it."""
+    if name not in columns:
         return None
-    return lambda numbers: picked(_values(source.column(name), source.cells and numbers), rows)
+    return lambda numbers: picked(_values(columns[name], source.cells and numbers), rows)
 
 
 _GROUP = re.compile(
@@ -390,7 +402,7 @@ def _details(old, new, rows, known):
 
     def cells_of(source, part, name):
         """A function that reads some rows of a further column, as `_of_both` takes it."""
-        if name not in source.further:
+        if name not in part:
             return None
         text = name in known and _is_of_text(known[name])
         return lambda numbers: _values(part[name], source.cells and numbers and not text)
@@ -399,12 +411,12 @@ def _details(old, new, rows, known):
         parts = []
         for source, own in ((old, rows.old), (new, rows.new)):
             names = ["id", *(["text"] if "text" in source.schema else []), *source.further]
-            parts.append(source.rows(_taken(positions, own), names))
+            parts.append(source.rows(_taken(positions, own), names).to_dict())
         columns = {"id": _values(parts[0]["id"], False).astype(str).astype(object)}
         columns |= {
             f"{side}_text": _values(part["text"], False)
             for side, part in zip(("old", "new"), parts)
-            if "text" in part.columns
+            if "text" in part
         }
         for name in dict.fromkeys([*old.further, *new.further]):
             both = (cells_of(*side, name) for side in zip((old, new), parts))
@@ -729,7 +741,7 @@ def read_pair(
 def _shown(paths, names, by):
     """The names of two tables in messages, with folders where they are called alike."""
     return [
-        f"{name}{path.suffix}" if "/" in name and not by else path.name
+        f"{name}{Path(called(path)).suffix}" if "/" in name and not by else called(path)
         for name, path in zip(names, paths)
     ]
 
@@ -801,7 +813,7 @@ def _opened(path, rename, name):
     try:
         return replace(read_source(path, rename), name=name)
     except ValueError as error:
-        raise ValueError(str(error).replace(path.name, name, 1)) from error
+        raise ValueError(str(error).replace(called(path), name, 1)) from error
 
 
 def _names(old, new):
@@ -890,7 +902,7 @@ def _refuse_repeated_names(path, **given):
         if other != option:
             why = " (a version beside itself never flips)" if option == "new" else ""
             raise ValueError(
-                f"{Path(path).name}: column {name!r} is given twice, as --{other} and as "
+                f"{called(Path(path))}: column {name!r} is given twice, as --{other} and as "
                 f"--{option}{why}: name another column for one of them"
             )
 

@@ -63,7 +63,7 @@ def bless(
         note.write_text(
             json.dumps({"sha256": _hash(copy), "from": candidate.name}, indent=1) + "\n"
         )
-        os.replace(copy, baseline)
+        os.replace(copy, baseline.resolve())
         os.replace(note, record)
     return record
 

@@ -33,6 +33,7 @@ from compatkit.support.table_cells import (
     polars_errors,
     scan_csv,
 )
+from ..support.table_files import called
 
 # %% ../../nbs/compare/sources.ipynb #a57930f2
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _of_parquet(path, rename):
     }
     classes = note.get("classes")
     return Source(
-        path.name,
+        called(path),
         {here: schema[name] for here, name in names.items()},
         classes=tuple(classes) if classes else None,
         read=lambda wanted: _select(frame, {name: names[name] for name in wanted}),
@@ -192,7 +193,9 @@ def _of_csv(path, rename):
         frame = frame.filter(pl.any_horizontal(pl.all().cast(pl.String) != ""))
         kept = _collected(frame.select(often)).to_dict()
     schema = {here: kinds.get(name, pl.String()) for here, name in names.items()}
-    return Source(path.name, schema, lambda wanted: _select(frame, wanted), cells=True, kept=kept)
+    return Source(
+        called(path), schema, lambda wanted: _select(frame, wanted), cells=True, kept=kept
+    )
 
 
 def _any_empty(hashes):
@@ -209,7 +212,7 @@ def _of_jsonl(path, rename):
         (name, here) for name, here in zip(names, house_names(names, rename)) if here is not None
     ]
     return _of_lists(
-        path.name, {here: [value.get(name) for value in objects] for name, here in named}
+        called(path), {here: [value.get(name) for value in objects] for name, here in named}
     )
 
 
@@ -329,7 +332,7 @@ def read_source(
             ) from error
         if not len(predictions):
             raise ValueError("the file holds no examples")
-        return predictions_source(predictions, path.name)
+        return predictions_source(predictions, called(path))
 
 
 def _unchanged(source, path):

@@ -98,6 +98,24 @@ def _same(path: Path, other: Path) -> bool:
     return there == folder or (other.is_dir() and path.exists() and folder in there.parents)
 
 
+def _in_place(path: Path) -> bool:
+    """Whether it is written as it stands: a pipe or a device, and what these lead to."""
+    return path.exists() and (not path.is_file() or path.parts[:2] in (("/", "dev"), ("/", "proc")))
+
+
+def _target(path: Path, option: str) -> Path:
+    """The file that a name leads to. Raises ValueError for a link that leads nowhere."""
+    if _in_place(path):
+        return path
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError):
+        raise ValueError(f"{option} {path} is a link that leads to itself") from None
+    if path.is_symlink() and not target.parent.is_dir():
+        raise ValueError(f"{option} {path} is a link to {target}, where no file can be written")
+    return target
+
+
 def _check(path: Path, option: str, inputs: Iterable[Path], others: Iterable[Path]) -> None:
     """Raises ValueError for an output that must not be written, even by force."""
     if read := next((other for other in inputs if _same(path, other)), None):
@@ -131,6 +149,7 @@ class Outputs:
     ):
         self._inputs = [Path(path) for path in inputs if path is not None]
         self._force, self._places, self._options, self._folders = force, {}, {}, []
+        self.written: list[Path] = []  # when the block has ended well
 
     def add(
         self,
@@ -140,13 +159,15 @@ class Outputs:
     ) -> Path:
         """Where to write it meanwhile; ValueError for inputs, repeats and foreign files."""
         path = Path(path)
+        target = _target(path, option)
         announced = self._options.get(path) == option
         if not announced:
             _check(path, option, self._inputs, self._places)
         if not self._force:
             _refuse_foreign(path, option, columns)
         if not announced:
-            self._folders.append(Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.")))
+            hidden = tempfile.mkdtemp(dir=target.parent, prefix=f".{path.name}.")
+            self._folders.append(Path(hidden))
             self._places[path], self._options[path] = self._folders[-1] / path.name, option
         return self._places[path]
 
@@ -157,10 +178,11 @@ class Outputs:
         try:
             made = {path: aside for path, aside in self._places.items() if aside.exists()}
             for path, aside in made.items() if kind is None else ():
-                if path.exists() and not path.is_file():
+                if _in_place(path):
                     path.write_bytes(aside.read_bytes())
                 else:
-                    os.replace(aside, path)
+                    os.replace(aside, path.resolve())
+                self.written.append(path)
         finally:
             for folder in self._folders:
                 shutil.rmtree(folder, ignore_errors=True)

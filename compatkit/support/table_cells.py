@@ -19,7 +19,7 @@ import numpy as np
 
 # %% ../../nbs/support/table_cells.ipynb #tcfa1157
 from .messages import few
-from .table_files import long_cells, unique_keys
+from .table_files import called, long_cells, unique_keys
 
 # %% ../../nbs/support/table_cells.ipynb #tcb15d60
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def checked_file(
     if not path.is_file():
         raise FileNotFoundError(f"{path} is a folder, not a file")
     if path.stat().st_size == 0:
-        raise ValueError(f"{path.name}: the file is empty")
+        raise ValueError(f"{called(path)}: the file is empty")
     with errors_named(path):
         _look_inside(path)
         yield
@@ -83,19 +83,19 @@ def errors_named(
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{path.name}: {_plainly(error, path)}") from error
+        raise ValueError(f"{called(path)}: {_plainly(error, path)}") from error
 
 
 def _unreadable(path):
     """Why a file of another ending is not read."""
     if path.suffix == ".json":
         if told := _broken_json(path):
-            return f"{path.name} is no whole JSON ({told}): was it written to its end?"
+            return f"{called(path)} is no whole JSON ({told}): was it written to its end?"
         return (
-            f"{path.name} is neither a table (a list of objects, or columns of one length) nor the "
-            "log of an evaluation tool that is known here"
+            f"{called(path)} is neither a table (a list of objects, or columns of one length) nor "
+            "the log of an evaluation tool that is known here"
         )
-    return f"cannot read {path.name!r}: it must be {READABLE}, and its name must say so"
+    return f"cannot read {called(path)!r}: it must be {READABLE}, and its name must say so"
 
 
 def _broken_json(path):

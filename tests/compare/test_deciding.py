@@ -160,6 +160,21 @@ def test_a_pool_without_old_logits_is_refused():
             '"certificate": null}',
             "neither a calibration nor a pool",
         ),
+        *(
+            (
+                f'{{"kind": "rule", "price": 1, "classes": {classes}, "posterior": {posterior}, '
+                '"certificate": null}',
+                "no list of names|0 to C - 1|no complete rule",
+            )
+            for classes, posterior in [
+                ('"abc"', "null"),
+                ('{"a": 0, "b": 1}', "null"),
+                ("[false, true]", "null"),
+                ("null", "null"),
+                ('["a", "b"]', '""'),
+                ('["a", "b"]', "[]"),
+            ]
+        ),
     ],
 )
 def test_broken_rule_files_are_refused(tmp_path, content, complaint):
@@ -449,6 +464,40 @@ def test_calibration_examples_of_the_training_split_are_refused(tmp_path):
         rule_from_files(*files, 0.03)
 
 
+def test_a_rule_has_a_list_of_classes():
+    with pytest.raises(ValueError, match="'abc'"):
+        Rule(1, "abc")
+
+
+@pytest.mark.parametrize("confidence", ["10%", ".49", "-95%", "0"])
+def test_a_certificate_with_little_confidence_is_refused(tmp_path, confidence):
+    written(tmp_path)
+    options = ("--calibration", "labels.csv", "--max-nfr", "3%", f"--confidence={confidence}")
+    status, _, error = run(tmp_path, *options)
+    assert status == 2 and "confidence" in error and not (tmp_path / "decided.csv").exists()
+
+
+@pytest.mark.parametrize("link", ["decided.csv", "rule.json"])
+def test_outputs_may_be_links(tmp_path, link):
+    written(tmp_path)
+    (tmp_path / "far").mkdir()
+    (tmp_path / link).symlink_to(tmp_path / "far" / link)
+    options = ("--calibration", "labels.csv", "--max-nfr", "10%", "--rule", "rule.json")
+    assert run(tmp_path, *options)[0] == 0
+    assert (tmp_path / link).is_symlink() and (tmp_path / "far" / link).stat().st_size
+
+
+def test_an_error_names_the_file_that_was_given(tmp_path):
+    old, new = written(tmp_path, suffix=".jsonl")
+    for name in ("old", "new"):
+        lines = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+        lines += lines[:1] if name == "new" else []
+        (tmp_path / f"{name}.json").write_text(f"[{','.join(lines)}]")
+    arguments = (tmp_path / "old.json", tmp_path / "new.json", tmp_path / "labels.csv")
+    with pytest.raises(ValueError, match="^new.json: repeated ids"):
+        rule_from_files(*arguments, max_nfr=0.1)
+
+
 def test_unknown_posterior_and_files(tmp_path):
     written(tmp_path)
     files = tmp_path / "old.csv", tmp_path / "new.csv"
@@ -532,6 +581,34 @@ def test_the_command_chooses_decides_and_keeps_the_rule(tmp_path):
     assert (status, error) == (0, "") and "1,500 examples decided" in told
     everything = Predictions.load(tmp_path / "decided.csv").select(old.id)
     assert np.array_equal(everything.prediction, keep_old(old, new, choice.price).prediction)
+
+
+@pytest.mark.parametrize("posterior", ["new", "calibrated", "pooled"])
+def test_the_same_examples_under_other_ids_certify_nothing(tmp_path, posterior):
+    old, new = written(tmp_path)
+    sixty = np.r_[np.repeat(np.arange(180), 5), np.arange(900, 1500)]  # the last are decided
+    for name, side in {"old": old, "new": new}.items():
+        copies = side.select(side.id[sixty]).replace(id=old.id, label=None)
+        copies.save(tmp_path / f"{name}.csv")
+    rows = [f"{one},{label}\n" for one, label in zip(old.id, old.label[sixty[:900]])]
+    (tmp_path / "labels.csv").write_text("id,label\n" + "".join(rows))
+    options = ("--calibration", "labels.csv", "--max-nfr", "10%", "--posterior", posterior)
+    status, _, error = run(tmp_path, *options)
+    assert status == 2 and "calibration examples equal others in logits and label" in error
+    assert not (tmp_path / "decided.csv").exists()
+
+
+def test_weights_are_not_passed_over_in_silence(tmp_path):
+    written(tmp_path)
+    table = (tmp_path / "labels.csv").read_text().splitlines()
+    rows = [f"{line},{number % 7}" for number, line in enumerate(table[1:])]
+    (tmp_path / "labels.csv").write_text("\n".join([f"{table[0]},sample_weight", *rows]))
+    options = ("--calibration", "labels.csv", "--max-nfr", "10%")
+    status, told, _ = run(tmp_path, *options)
+    assert status == 0 and "  beware: the column 'sample_weight' is called like a weight" in told
+    (tmp_path / "decided.csv").unlink()
+    status, told, _ = run(tmp_path, *options, "--slice", "sample_weight")
+    assert status == 0 and "called like a weight" not in told
 
 
 def test_the_command_in_json_with_slices_pool_and_accuracy(tmp_path):

@@ -233,6 +233,15 @@ def test_a_gate_takes_folders(suites):
         gate(suites[0], suites[0], {"max_nfr": "1%"})
 
 
+def test_a_baseline_may_be_a_link(tmp_path):
+    (tmp_path / "far").mkdir()
+    baseline = tmp_path / "baseline.parquet"
+    baseline.symlink_to(tmp_path / "far" / "kept.parquet")
+    bless(answers(tmp_path / "new.parquet", 3), baseline)
+    assert baseline.is_symlink() and (tmp_path / "far" / "kept.parquet").exists()
+    check_blessed(baseline)
+
+
 def test_a_blessed_task_that_changed_is_refused(suites):
     baseline = suites[0] / "t03.parquet"
     bless(baseline, baseline)

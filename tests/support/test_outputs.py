@@ -125,6 +125,28 @@ def test_folders_and_missing_folders(tmp_path):
         Outputs().add(tmp_path / "no" / "a.html")
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path, there):
+    (tmp_path / "far").mkdir()
+    target, link = tmp_path / "far" / "page.html", tmp_path / "page.html"
+    link.symlink_to(target)
+    if there:
+        target.write_text("old")
+    with Outputs(force=True) as outputs:
+        outputs.add(link).write_text("new")
+    assert link.is_symlink() and target.read_text() == "new" and outputs.written == [link]
+    assert list((tmp_path / "far").iterdir()) == [target]
+
+
+@pytest.mark.parametrize(
+    "target, why", [("no/page.html", "a link to .*no/page.html"), ("page.html", "leads to itself")]
+)
+def test_a_link_that_leads_nowhere_is_refused(tmp_path, target, why):
+    (tmp_path / "page.html").symlink_to(tmp_path / target)
+    with pytest.raises(ValueError, match=f"page.html is .*{why}"):
+        Outputs().add(tmp_path / "page.html")
+
+
 def test_the_standard_output_can_be_an_output(tmp_path):
     code = (
         "from compatkit.support.outputs import Outputs\n"
