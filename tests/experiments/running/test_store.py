@@ -135,7 +135,7 @@ def test_an_edited_record_is_named_with_its_line(tmp_path, change):
 
 @pytest.mark.parametrize("field", ["prediction", "id", "logits", "gate", "classes", "hash"])
 def test_one_changed_value_is_noticed(tmp_path, field):
-    fields = {"logits": np.float16(np.eye(6)), "classes": list("abcdef")}
+    fields = {"logits": np.float16(2 * np.eye(6)), "classes": list("abcdef")}
     fields["columns"] = {"gate": np.float32(np.zeros(6))}
     whole = Predictions(IDS, **fields)
     logits = whole.logits.copy()

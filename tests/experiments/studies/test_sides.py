@@ -38,7 +38,7 @@ class Fixed:
         self.id, self.answers = name, answers
 
     def predictions(self, split):
-        logits = np.eye(3)[list(self.answers)]
+        logits = 2 * np.eye(3)[list(self.answers)]
         return Predictions(np.arange(6).astype(str), LABEL, logits=logits)
 
 
@@ -48,8 +48,8 @@ RIGHT, WRONG = Fixed("right", 0, 1, 2, 0, 1, 2), Fixed("wrong", 1, 1, 2, 0, 1, 2
 def test_an_average_is_the_mean_of_its_members_logits_and_names_them_all():
     both = Average((RIGHT, WRONG))
     assert both.id == "right wrong"
-    assert both.predictions("test").logits[0].tolist() == [0.5, 0.5, 0.0]
-    assert both.predictions("test").logits[1].tolist() == [0.0, 1.0, 0.0]
+    assert both.predictions("test").logits[0].tolist() == [1.0, 1.0, 0.0]
+    assert both.predictions("test").logits[1].tolist() == [0.0, 2.0, 0.0]
 
 
 def test_neighbouring_runs_make_an_ensemble_a_seed():
