@@ -796,15 +796,19 @@ def _equal_rows(
     label,  # (N,)
 ):
     """Numbers of the rows that equal an earlier one in logits and label, and of those earlier
-    ones. Rows of whole numbers alone are passed over: votes, and probabilities of 1.
+    ones. None where most repeated logits stand beside different labels, as a model that has few
+    outputs gives them to different examples; rows of whole numbers alone are passed over (votes,
+    and probabilities of 1).
     """
     logits = logits.astype(np.float64) + 0.0  # there are two zeros
     whole = _decimals(logits, 0) | _decimals(softmax(logits), 0)
-    first, again = {}, []
-    for row, name in enumerate(label.tolist()):
-        if not whole[row]:
-            before = first.setdefault((logits[row].tobytes(), name), row)
-            again += [(row, before)] * (before != row)
+    names, of = label.tolist(), {}
+    for row in np.flatnonzero(~whole).tolist():
+        of.setdefault(logits[row].tobytes(), []).append(row)
+    repeated = [rows for rows in of.values() if len(rows) > 1]
+    same_label = [rows for rows in repeated if len({names[row] for row in rows}) == 1]
+    few_outputs = 2 * sum(map(len, same_label)) < sum(map(len, repeated))
+    again = [(row, rows[0]) for rows in same_label for row in rows[1:] if not few_outputs]
     return np.array(again, dtype=np.int64).reshape(-1, 2).T
 
 

@@ -686,6 +686,15 @@ def test_rows_that_may_be_equal_by_nature_are_not_refused(written):
     assert (counted > 18) == (written in ("two decimals", "half"))
 
 
+def test_a_model_of_few_outputs_is_not_refused():
+    generator = np.random.default_rng(3)
+    old, new = drawn(generator, 300, 1)
+    label, cells = generator.integers(0, 2, 300), generator.normal(size=(9, 2))
+    old = old.replace(label=label)
+    new = new.replace(label=label, logits=cells[np.arange(300) % 9], prediction=None)
+    assert choose_price(old, new, None, 0.05).certificate.equal_rows == 0
+
+
 def test_a_few_copies_are_counted_and_said():
     old, new = drawn(np.random.default_rng(2), 300, 1)
     logits = new.logits.copy()
