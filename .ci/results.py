@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Write the pages of results/ (README.md, a page a paper, methods.md, results.csv) from the tables,
-and the numbers that sentences of notebooks and of README.md quote from them.
+"""Write the pages of results/ (README.md, a page a paper, methods.md, results.csv) from the tables.
 
 `.ci/results.py` writes what is out of step, `.ci/results.py --check` only says whether anything is.
 `.ci/results.py --evidence` first computes evidence.json again, and draws the pictures that rest on
@@ -8,10 +7,12 @@ it: minutes, and every task's data.
 `.ci/results.py --renew` before that writes intervals and notes of the tables as today's rules have
 them.
 `.ci/results.py --pictures` draws pictures again from the kept predictions, with the data too.
-`.ci/results.py --prune` takes out the runs that no table rests on any more.
+`.ci/results.py --prune` takes out the runs, logits and pictures that no table rests on any more.
 All of them end with 1 where a picture is older than the table that it shows.
 """
 
+import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -49,22 +50,58 @@ def draw():
 
 
 def prune():
-    """Take out the runs that no table rests on; gives how many of each study."""
+    """Take out what no table rests on: runs, logits, pictures and empty studies; gives how many."""
     from compatkit.experiments.judging.kept_answers import Shelf
     from compatkit.experiments.judging.kept_figures import runs_after_epochs
-    from compatkit.experiments.reporting.result_tables import kept_tables
-    from compatkit.experiments.running.published import published_runs, superseded
-    from compatkit.experiments.running.store import drop_runs
+    from compatkit.experiments.judging.searches import searched_fields, setting_of
+    from compatkit.experiments.models.treatments import METHODS
+    from compatkit.experiments.running.published import superseded
+    from compatkit.experiments.running.store import prune_study, studies
 
-    runs, tables = published_runs(RESULTS), kept_tables(RESULTS).values()
-    named = {name for table in tables for row in table.rows for name in row.records}
-    named |= runs_after_epochs(Shelf(RESULTS))
-    of_study = {}
-    for name in superseded(runs, named):
-        of_study.setdefault(runs[name].folder, []).append(name)
-    for folder, names in of_study.items():
-        drop_runs(folder, names)
-        yield f"{folder.name}: {len(names)} of {sum(one.folder == folder for one in runs.values())}"
+    shelf = Shelf(RESULTS)
+    named = {name for table in shelf.tables.values() for row in table.rows for name in row.records}
+    named |= runs_after_epochs(shelf)
+    fields = {one for method in METHODS for one in searched_fields(method)}
+    varied = fields | {"price", "synthesised"}
+    gone = superseded(shelf.runs, named, lambda one: setting_of(one, varied)[0])
+    read = logits_read(shelf)
+    for folder in studies(RESULTS):
+        own = [name for name, run in shelf.runs.items() if run.folder == folder]
+        prune_study(folder, names := set(own) & set(gone), read)
+        yield f"{folder.name}: {len(names)} of {len(own)} runs"
+    tidy()
+
+
+def tidy():
+    """Take out pictures of no table, and studies that hold neither a table nor a run."""
+    from compatkit.experiments.reporting.result_tables import pictures_by_table
+
+    shown = {one for names in pictures_by_table(RESULTS).values() for one in names}
+    for picture in RESULTS.glob("*/*.svg"):
+        if str(picture.relative_to(RESULTS)) not in shown:
+            picture.unlink()
+    for folder in {file.parent for file in RESULTS.glob("*/tables.json")}:
+        tables, records = folder / "tables.json", folder / "records.jsonl"
+        if not json.loads(tables.read_text()) and not (records.exists() and records.read_text()):
+            shutil.rmtree(folder)
+
+
+def logits_read(shelf):
+    """(run, split) of the logits that rows and mixtures' curves of the kept tables read."""
+    from compatkit.experiments.reporting.expressions import leaves, reads_logits
+
+    found = set()
+    for kept in map(shelf.table, shelf.tables):
+        rows = [row for row in kept.rows.values() if row.new]
+        mixed = kept.notebook != "bcwi" and "old model" in kept.rows  # there α is the dial
+        sides = [*kept.olds, *kept.news] if mixed else []
+        shown = [one for row in rows for one in (*kept.answering(row), *kept.old_side(row))]
+        shown += [one for row in rows for group in kept.tried(row).values() for one in group]
+        for one in (*sides, *filter(reads_logits, shown)):
+            for run in leaves(one):
+                splits = run.run.record["predictions"]
+                found |= {(run.id, split) for split in splits if "train" not in split}
+    return found
 
 
 def stale_pages():
@@ -82,17 +119,6 @@ def stale_pictures():
     names = ", ".join(result_pages.stale_pictures(RESULTS))
     remedy = "run .ci/results.py --pictures; what that does not draw, its table's command does"
     return f"older than their tables, {remedy}: {names}" if names else None
-
-
-def quote():
-    """Bring quoted numbers into step with the tables; gives the names of the files that changed."""
-    from compatkit.experiments.judging.quotations import write_quotations
-    from compatkit.experiments.reporting.result_tables import kept_tables
-
-    tables = kept_tables(RESULTS)
-    for file in (ROOT / "README.md", *sorted((ROOT / "nbs").rglob("*.ipynb"))):
-        if write_quotations(file, tables):
-            yield str(file.relative_to(ROOT))
 
 
 STEPS = {
@@ -114,7 +140,7 @@ def main(arguments):
     for step in arguments:
         for name in STEPS[step]():
             print(name, flush=True)
-    print("\n".join([*write_pages(RESULTS), *quote()]) or "every page is in step")
+    print("\n".join(write_pages(RESULTS)) or "every page is in step")
     sys.exit(stale_pictures())
 
 

@@ -81,7 +81,7 @@ def _row(method: str, rows: Sequence[Row]) -> Row | None:
     chosen, or one that did not qualify where none did.
     """
     if method == PREFERRED:
-        chosen = [row for row in rows if row.setting.endswith("chosen on selection")]
+        chosen = [row for row in rows if row.preferred]
         return next(iter([*chosen, *(row for row in rows if not row.qualified)]), None)
     return next(
         (row for row in rows if row.method == method),

@@ -60,13 +60,12 @@ from compatkit.experiments.judging.kept_answers import (
     KeptRun,
     KeptTable,
     Shelf,
-    _posteriors,
     alphas_of,
-    answered,
     bare,
     curves_of,
 )
 from .kept_figures import epochs_of, uncertain
+from ..reporting.expressions import Keep
 from ..reporting.result_tables import Row
 from ..reporting.verdicts import DECIDING_SEEDS
 from ..running.runs import results_folder
@@ -91,10 +90,10 @@ class Seen:
         """The old models' answers and the method's, one a seed."""
         kept = self.kept
         if kept.by == "rouge1":
-            runs = kept.olds if method == "old model" else kept.runs(kept.rows[method].records)
+            runs = kept.answering(kept.rows[method])
             return kept.of(kept.olds)("test"), kept.of(runs)("test")
-        made = answered(kept, kept.rows[method])
-        return made.olds("test"), made.answers("test")
+        row = kept.rows[method]
+        return tuple(kept.of(side)("test") for side in (kept.old_side(row), kept.answering(row)))
 
     def _joined(self, olds: Sequence, news: Sequence) -> list[tuple]:
         """The pairs, every seed in the order of the first old model."""
@@ -430,7 +429,8 @@ def _dials(kept: KeptTable) -> Iterator[tuple[str, list[Point]]]:
         ("rule, calibrated", "calibrated"),
         ("rule, pooled", "pooled"),
     ):
-        fitted = _posteriors(kept, kind)
+        rules = [Keep(*pair, 0.0, kind) for pair in zip(kept.olds, kept.news)]
+        fitted = [one.fitted for one in rules]
 
         def ruled(at: int, fitted: list = fitted) -> Pairs:
             triples = zip(seeds, fitted)
@@ -448,8 +448,7 @@ def _row_points(kept: KeptTable, row: Row) -> list[Point]:
     else itself; against the old models that are in use.
     """
     interpolated = kept.notebook == "bcwi" and row.method.partition(" of ")[0] in _INTERPOLATED
-    strong = kept.notebook == "bcwi" and row.setting.startswith("strength ")
-    if strong or (interpolated and alphas_of(kept, row, "test")):
+    if row.tried or (interpolated and alphas_of(kept, row, "test")):
         curves = curves_of(kept, row, "test")
         return _mean_points(curves, lambda at: [(one.old, one.answers[at]) for one in curves])
     pairs = partial(_in_use, kept, row)
@@ -464,7 +463,7 @@ def _row_points(kept: KeptTable, row: Row) -> list[Point]:
 
 def _in_use(kept: KeptTable, row: Row) -> Pairs:
     """A row's new side, seed by seed beside the untreated row's old model."""
-    pairs = zip(kept.of(kept.olds)("test"), answered(kept, row).answers("test"))
+    pairs = zip(*(kept.of(side)("test") for side in (kept.olds, kept.answering(row))))
     return [_joined(kept, old, new) for old, new in pairs]
 
 
@@ -665,8 +664,9 @@ def _in_a_row(kept: KeptTable) -> dict[str, dict]:
     names = list(dict.fromkeys(name.partition(" → ")[0] for name in kept.rows))
     found = {}
     for row in combinations(names, 3):
-        sides = [answered(kept, kept.rows[f"{row[0]} → {later}"]) for later in row[1:]]
-        answers = [sides[0].olds("test"), *(side.answers("test") for side in sides)]
+        pairs = [kept.rows[f"{row[0]} → {later}"] for later in row[1:]]
+        sides = [kept.old_side(pairs[0]), *map(kept.answering, pairs)]
+        answers = [kept.of(side)("test") for side in sides]
         order = list(answers[0][0].id)
         found[" → ".join(row)] = in_a_row(
             *(np.array([bare(one).select(order).correct for one in side]) for side in answers)

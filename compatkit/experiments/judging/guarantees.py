@@ -154,7 +154,7 @@ def _certified_row(
         words += f"; that of the other {others:,} in {_share(on_rest, draws)} (theory {exact:.1%})"
     words += f"; accuracy inside its interval in {np.mean(inside):.1%}"
     name = f"certified on {n:,}"
-    return Row(name, words, len(worlds), records=records, **_spread(measured))
+    return Row(name, words, len(worlds), rests_on=records, **_spread(measured))
 
 
 def guarantee_rows(
@@ -168,12 +168,12 @@ def guarantee_rows(
     best = [world.at(smallest_gain(world.flips(), math.floor(max_nfr * size))) for world in worlds]
     plain = _spread([world.at(0.0) for world in worlds])
     rows = [
-        Row("new model", f"{size:,} examples", seeds, records=records, **plain),
+        Row("new model", f"{size:,} examples", seeds, rests_on=records, **plain),
         Row(
             "price known without error",
             f"NFR at most {max_nfr:.1%}",
             seeds,
-            records=records,
+            rests_on=records,
             **_spread(best),
         ),
     ]

@@ -22,7 +22,6 @@ from compatkit.experiments.judging.kept_answers import (
     KeptTable,
     Shelf,
     alphas_of,
-    answered,
     curves_of,
 )
 from ..reporting.accuracy_and_flips import accuracy_nfr_picture
@@ -205,9 +204,8 @@ def _sizes(kept: KeptTable) -> "Figure":
     updates = []
     for method, row in kept.rows.items():
         if method.startswith("single models"):
-            runs, half = kept.runs(row.records), len(row.records) // 2
             name = method.partition(", ")[2] or "same architecture"
-            updates.append(Sides(name, runs[:half], runs[half:]))
+            updates.append(Sides(name, kept.old_side(row), kept.answering(row)))
     return size_picture(updates)
 
 
@@ -215,7 +213,7 @@ def _flips(kept: KeptTable) -> "Figure":
     """PCT's figure 4."""
     from compatkit.experiments.studies.ensemble_figures import flip_picture
 
-    sides = kept.olds, kept.news, kept.own(kept.rows["FD-LM"])
+    sides = kept.olds, kept.news, kept.answering(kept.rows["FD-LM"])
     triples = [
         (old, new.select(list(old.id)), treated.select(list(old.id)))
         for old, new, treated in zip(*(kept.of(side)("test") for side in sides))
@@ -271,7 +269,7 @@ def _alphas(kept: KeptTable) -> "Figure":
         ("test", "") if _answered_everywhere(kept) else ("selection", ", selection split")
     )
     swept = swept if split == "test" else {"BCWI": swept["BCWI"]}
-    targets = kept.of(kept.own(kept.rows["target model"]))(split)
+    targets = kept.of(kept.answering(kept.rows["target model"]))(split)
     accuracies = [float(one.correct.mean()) for one in targets]
     band = target_interval(accuracies) if len(accuracies) > 1 else None
     curves = {f"{name}{where}": curves_of(kept, row, split) for name, row in swept.items()}
@@ -282,11 +280,7 @@ def _decided(kept: KeptTable) -> "Figure":
     """The decision rule at every price, beside the mixtures."""
     from compatkit.experiments.studies.rule_rows import rule_curves
 
-    def pairs(split: str) -> list[tuple]:
-        """(old, new) of each seed."""
-        return list(zip(*(kept.of(runs)(split) for runs in (kept.olds, kept.news))))
-
-    curves = rule_curves(SimpleNamespace(pairs=pairs)) | _curves(kept)
+    curves = rule_curves(SimpleNamespace(olds=kept.olds, paired=kept.news)) | _curves(kept)
     return accuracy_nfr_picture(kept.table.rows, curves, _floors(kept), kept.table.title)
 
 
@@ -306,8 +300,8 @@ def _versions(kept: KeptTable) -> "Figure":
         return bars(groups, series, VERSION_LABELS[kept.kind], title)
     found: dict[str, list] = {}
     for row in rows:
-        behind = answered(kept, row)
-        measured = inconsistency(behind.olds("test"), behind.answers("test"))
+        sides = kept.old_side(row), kept.answering(row)
+        measured = inconsistency(*(kept.of(side)("test") for side in sides))
         found.setdefault(row.method.partition(": ")[2], []).append(measured)
     return bars(groups, found, VERSION_LABELS[kept.kind], title)
 

@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['STAGES', 'DRAWS', 'grown_task', 'old_model', 'updated_model', 'update_once', 'fisher_batches', 'old_fisher', 'plain',
-           'old_answers', 'on_gpu', 'sweep_once']
+           'OnNew', 'old_answers', 'on_gpu', 'sweep_once']
 
 # %% ../../../nbs/experiments/models/update_trainings.ipynb #98b59ba7
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../../nbs/experiments/models/update_trainings.ipynb #b39af493
 import torch
@@ -193,6 +193,24 @@ def plain(
 ) -> Predictions:
     """Labels and predictions alone, so that what has logits and what has none can be joined."""
     return Predictions(predictions.id, predictions.label, predictions.prediction)
+
+
+class OnNew(NamedTuple):
+    """A run's answers on the new data's splits, over the new classes."""
+
+    run: Run
+    update: DataUpdate
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.run.id
+
+    def predictions(self, split: str) -> Predictions:
+        """The answers on selection or test, or at a sweep's point on it, such as test-0.4."""
+        given = self.run.predictions(f"new_{split}")
+        fewer = self.update.old_classes and given.classes != self.update.new.classes
+        return self.update.widened(given) if fewer and given.classes is not None else given
 
 
 def old_answers(

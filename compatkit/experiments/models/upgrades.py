@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['GRID_SEEDS', 'MIXING_WEIGHTS', 'WHOLE', 'Search', 'chosen_of', 'trainings_of_search', 'search', 'some', 'answers',
-           'ids_of', 'vote_sizes', 'whole_validation', 'Upgrade', 'reseed_floor', 'at_accuracy', 'nfr_words']
+           'vote_sizes', 'whole_validation', 'Upgrade', 'reseed_floor', 'at_accuracy', 'nfr_words']
 
 # %% ../../../nbs/experiments/models/upgrades.ipynb #d0e1f202
 import math
@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 # %% ../../../nbs/experiments/models/upgrades.ipynb #d0e1f204
-from ...ensembles import choose_weight, majority_vote, member_windows, mix, mixing_curve
+from ...ensembles import choose_weight, mixing_curve
 from .recipes import Recipe
-from ..reporting.result_tables import Row, measure
+from ..reporting.expressions import Expression, Mix, Vote, neighbours
+from ..reporting.result_tables import Row, measured
 from ..running.runs import Run
 from ...metrics import FlipCounts, competent, lowest_nfr
 from ...predictions import Predictions
@@ -33,11 +34,7 @@ class Search(NamedTuple):
     runs: list  # one a seed
     # (setting, accuracy and NFR on selection, means over the seeds tried, their Runs)
     tried: list
-    on_par: bool  # whether any setting was on a par with the untreated model
-
-    def words(self, setting: str) -> str:
-        """The setting in words, with a remark where none was on a par."""
-        return setting + ("" if self.on_par else "; none was on a par")
+    qualified: bool  # whether any setting is as accurate as the untreated model
 
 # %% ../../../nbs/experiments/models/upgrades.ipynb #d0be7455
 GRID_SEEDS = 3  # on so many a grid is tried; rows may have more
@@ -107,11 +104,6 @@ def answers(
     """Each run's predictions for a split."""
     return [run.predictions(split) for run in runs]
 
-
-def ids_of(runs: Sequence[Run]) -> tuple:
-    """The runs' ids, each once."""
-    return tuple(dict.fromkeys(run.id for run in runs))
-
 # %% ../../../nbs/experiments/models/upgrades.ipynb #c1574512
 # of the new model in a mixture: as many as there are prices of the decision rule, over the whole
 # range; the papers try .5 to .9
@@ -156,6 +148,7 @@ class Upgrade:
     news: tuple  # Runs of the untreated new recipe: one a seed, and further members of votes
     # whether the papers report on the validation set whose two halves are selection and test here
     whole: bool = False
+    measure: str = ""  # of answers to questions, as tables have it
 
     @property
     def words(self) -> str:
@@ -174,27 +167,20 @@ class Upgrade:
     def row(
         self,
         method: str,
-        runs: Sequence[Run],  # one a seed
+        answering: Sequence[Expression],  # one a seed
         setting: str = "",
-        # split → answers, one a seed; by default those of the runs
-        by_split: Callable | None = None,
-        records: Sequence[Run] = (),  # further runs behind the answers
+        **remarks: bool,  # qualified and preferred, as rows have them
     ) -> Row:
         """A method's row: its answers on test, and on selection for the as-in-the-paper figures."""
-        by_split = by_split or (lambda split: answers(runs, split))
-        untreated = None if method in ("old model", "new model") else answers(self.paired)
-        sides = [lambda split: answers(self.olds, split), by_split]
-        selection = tuple(self._as_reported(side) for side in sides)
-        ids = ids_of([*runs, *records])
-        return measure(
-            method, answers(self.olds), by_split("test"), untreated, setting, selection, ids
-        )
+        untreated = None if method in ("old model", "new model") else self.paired
+        given = self.olds, answering, untreated, setting
+        return measured(method, *given, reported=self._as_reported, **remarks)
 
-    def _as_reported(self, by_split: Callable) -> list[Predictions]:
+    def _as_reported(self, group: Sequence[Expression]) -> list[Predictions]:
         """Answers on what the paper reports, one a seed: selection, or with test as one."""
         if not self.whole:
-            return by_split("selection")
-        halves = zip(by_split("selection"), by_split("test"), strict=True)
+            return answers(group, "selection")
+        halves = zip(answers(group, "selection"), answers(group), strict=True)
         return [whole_validation(parts) for parts in halves]
 
     def old_and_new(self) -> list:
@@ -203,15 +189,8 @@ class Upgrade:
 
     def vote_row(self, size: int) -> Row:
         """Majority votes of `size` new models; repeat r asks members r to r + size − 1."""
-        windows = member_windows(len(self.news), size, len(self.olds)).windows
-
-        def voted(split):
-            return [
-                majority_vote([self.news[one].predictions(split) for one in window])
-                for window in windows
-            ]
-
-        return self.row(f"vote of {size}", self.news[: size + len(self.olds) - 1], "", voted)
+        groups = neighbours(self.news, size, len(self.olds))
+        return self.row(f"vote of {size}", [Vote(members) for members in groups])
 
     def mix_row(self, space: str, weights: Sequence[float] = MIXING_WEIGHTS) -> Row:
         """The old–new mixture in "probability" or "logit" space, its weight chosen on selection
@@ -224,13 +203,10 @@ class Upgrade:
             space=space,
         )
         weight = max(weights) if choice.weight is None else choice.weight
-
-        def mixed(split):
-            return [mix(old, new, weight, space) for old, new in self.pairs(split)]
-
-        words = f"weight of new {weight}" + ("; none was on a par" if choice.weight is None else "")
+        mixed = [Mix(old, new, weight, space) for old, new in zip(self.olds, self.paired)]
         name = {"probability": "old-new probabilities", "logit": "old-new logits"}[space]
-        return self.row(name, self.paired, words, mixed, self.olds)
+        qualified = choice.weight is not None
+        return self.row(name, mixed, f"weight of new {weight}", qualified=qualified)
 
     def curve(self, space: str, weights: ArrayLike = np.linspace(0, 1, 41)) -> tuple:
         """(accuracies, NFRs) of the mixture for each weight on test, averaged over seeds."""
@@ -256,8 +232,7 @@ class Upgrade:
 
     def row_on_test(self, method: str, runs: Sequence[Run], setting: str = "") -> Row:
         """A row of runs that answered the test split alone."""
-        given = answers(self.olds), answers(runs), answers(self.paired)
-        return measure(method, *given, setting, None, ids_of(runs))
+        return measured(method, self.olds, runs, self.paired, setting)
 
     def triples(self, runs: Sequence[Run], split: str = "test") -> list[tuple]:
         """(old, untreated new, treated) answers, seed by seed, in the order of the old ones'

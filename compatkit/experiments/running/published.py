@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -379,12 +379,14 @@ def _keep_recalled(kept: PublishedRun, labels: dict, folder: Path) -> None:
 _RUN = re.compile(r"[a-z_]+-[0-9a-f]{16}")
 
 
-_SHOWN = ("cache",)  # kinds that show a model in use: no setting that was tried, so rows name all
+# kinds that cost no training: what they hold follows from the runs that they are made from
+_FOLLOWING = ("search", "sweep", "dial", "dial_values", "decided", "reranked", "together")
 
 
 def superseded(
     runs: Mapping[str, Run],  # id → run: what published_runs gives
     named: Collection[str],  # ids that tables name
+    but_settings: Callable[[dict], str],  # a configuration without what searches vary, as text
 ) -> list[str]:
     """The ids of the runs that no table rests on any more, in the order of `runs`; other settings
     of what a table shows, tried from the same models, stay.
@@ -393,13 +395,14 @@ def superseded(
         name: set(_RUN.findall(json.dumps(run.configuration))) & set(runs)
         for name, run in runs.items()
     }
+    alike = {name: but_settings(run.configuration) for name, run in runs.items()}
     needed, found = set(), set(named) & set(runs)
     while found - needed:
         needed |= found
         found = {one for name in needed for one in behind[name]}
-        found |= {
-            name
-            for name, made_from in behind.items()
-            if made_from and made_from <= needed and runs[name].configuration["kind"] not in _SHOWN
-        }
+        trials = {alike[name] for name in needed}
+        for name, run in runs.items():
+            follows = run.configuration["kind"] in _FOLLOWING
+            if (follows and behind[name] and behind[name] <= needed) or alike[name] in trials:
+                found.add(name)
     return [name for name in runs if name not in needed]

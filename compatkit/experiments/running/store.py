@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RECORDS', 'PREDICTIONS', 'LOGITS', 'FIRST_TABLES', 'KeptName', 'study_name', 'content_hash', 'differs', 'Kept',
            'read_predictions', 'kept_places', 'studies', 'read_records', 'checked_predictions', 'results_lock',
-           'study_lock', 'extend_study', 'drop_runs', 'packed_size']
+           'study_lock', 'extend_study', 'prune_study', 'packed_size']
 
 # %% ../../../nbs/experiments/running/store.ipynb #sto00003
 import hashlib
@@ -433,21 +433,37 @@ def extend_study(
         _write_study(folder, stays | added, [*_kept_in(folder, stays), *new])
 
 
-def drop_runs(
+def prune_study(
     folder: Path,  # of the study
-    names: Collection[str],  # of runs that newer ones replace and no table names any more
+    runs: Collection[str],  # ids of the runs that are taken out
+    logits: Collection[tuple[str, str]],  # (run, split) of the logits that are read and stay
 ) -> None:
-    """Take runs out of a study; ValueError for a run that it has not, or that a table names."""
+    """Take runs out of a study, and the logits that nothing reads; ValueError for a run that it
+    has not, or that a table names.
+    """
     with study_lock(folder):
         records = read_records(folder)
         tables = folder / "tables.json"
-        told = tables.read_text(encoding="utf-8") if tables.is_file() else ""
-        for name in names:
-            if name not in records or f'"{name}"' in told:
+        named = tables.read_text(encoding="utf-8") if tables.is_file() else ""
+        for name in runs:
+            if name not in records or f'"{name}"' in named:
                 why = "a table names it" if name in records else "it is not there"
                 raise ValueError(f"run {name} cannot be taken out of {folder.name}: {why}")
-        stays = {name: record for name, record in records.items() if name not in names}
-        _write_study(folder, stays, _kept_in(folder, stays))
+        stays = {name: dict(one) for name, one in records.items() if name not in runs}
+        kept = [
+            one if one[:2] in logits else _without_logits(one, stays[one.run])
+            for one in _kept_in(folder, stays)
+        ]
+        _write_study(folder, stays, kept)
+
+
+def _without_logits(kept: Kept, record: dict) -> Kept:
+    """A run's answers without their logits; the record gets the hash of what stays."""
+    if kept.predictions.logits is None:
+        return kept
+    fewer = kept.predictions.replace(logits=None, prediction=kept.predictions.prediction)
+    record["predictions"] = record["predictions"] | {kept.split: content_hash(fewer)}
+    return kept._replace(predictions=fewer)
 
 
 def _write_study(folder: Path, records: dict[str, dict], kept: Iterable[Kept]) -> None:

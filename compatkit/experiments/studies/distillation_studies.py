@@ -31,10 +31,10 @@ from compatkit.experiments.models.recipes import (
 )
 from ..models.trainings import build
 from ..models.upgrades import Search, Upgrade, answers, trainings_of_search
+from ..reporting.expressions import Mean
 from ..reporting.result_tables import Row
 from ..running.runs import Run
 from compatkit.experiments.studies.sides import (
-    Average,
     Compared,
     Seen,
     Taught,
@@ -178,7 +178,7 @@ class DistillationStudy:
         self.with_ensembles = self.table in WITH_ENSEMBLES and not update.given
         self.members = study.seeds + (self.size - 1 if self.with_ensembles else 0)
         self.olds, self.news = [], []  # untreated models of both sides, one a member
-        self.ensembles: tuple[list[Average], ...] = ()  # old and new ones, one a seed
+        self.ensembles: tuple[list[Mean], ...] = ()  # old and new ones, one a seed
 
     @property
     def pair(self) -> Upgrade:
@@ -340,7 +340,7 @@ class DistillationStudy:
     def stand_ins(self, students: Taught) -> list[Compared]:
         """What else could stand for an ensemble: one side only, or its most central member."""
         centres = [
-            [group.runs[most_central(answers(group.runs, "selection"))] for group in side]
+            [group.members[most_central(answers(group.members, "selection"))] for group in side]
             for side in self.ensembles
         ]
         olds, name = self.pair.olds, f"ensemble of {self.size}, new side only"

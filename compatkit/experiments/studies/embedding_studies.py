@@ -26,7 +26,13 @@ from compatkit.experiments.models.embedding_trainings import (
 )
 from ..models.recipes import Recipe, architectures, begin, small
 from ..models.upgrades import answers
-from ..reporting.result_tables import ResultTable, Row, keep_table, measure
+from compatkit.experiments.reporting.result_tables import (
+    ResultTable,
+    Row,
+    keep_table,
+    measure,
+    measured,
+)
 from ..reporting.verdicts import Verdict, is_higher
 from ..running.published import ToPublish, publish_study
 from ..running.runs import Run
@@ -124,14 +130,14 @@ class Chosen:
 
     method: str
     setting: EncoderSetting
-    on_par: bool
+    qualified: bool
     own: tuple  # searches in its own index, one a seed
     in_old: tuple  # in the old index
     tried: tuple  # (setting, recall in its own index, NFR in the old index) on selection
 
     def words(self) -> str:
         """The setting in words."""
-        return f"{self.setting}{'' if self.on_par else '; none was on a par'}"
+        return str(self.setting)
 
 
 @dataclass(frozen=True)
@@ -292,20 +298,26 @@ def search_row(
     name: str,
     searches: Sequence[Run],  # one a seed
     setting: str = "",
+    qualified: bool = True,
 ) -> Row:
     """A row: recall at 1 as accuracy, flips of the first hit; mAP and the update gain stand in
     its setting.
     """
     olds, news = study.old_in_old(), study.in_own()
     plain = name in ("old model", "new model")
-    chosen = answers(olds, "selection"), answers(searches, "selection")
     words = [setting, f"mAP {_mean_precision(searches):.3f}"]
     if not plain and "own index" not in name:
         words.append(f"update gain {_mean_gain(searches, olds, news):.0%}")
-    untreated = None if plain else answers(news)
-    records = [run.id for run in searches]
-    about = ", ".join(filter(None, words))
-    return measure(name, answers(olds), answers(searches), untreated, about, chosen, records)
+    untreated, about = None if plain else news, ", ".join(filter(None, words))
+    return measured(
+        name,
+        olds,
+        searches,
+        untreated,
+        about,
+        reported=lambda group: answers(group, "selection"),
+        qualified=qualified,
+    )
 
 
 def method_rows(study: EmbeddingStudy, method: str) -> tuple[list[Row], Chosen]:
@@ -313,7 +325,8 @@ def method_rows(study: EmbeddingStudy, method: str) -> tuple[list[Row], Chosen]:
     chosen = study.best(method)
     searches = {method: chosen.in_old, f"own index, {method}": chosen.own}
     return [
-        search_row(study, name, runs, chosen.words()) for name, runs in searches.items()
+        search_row(study, name, runs, chosen.words(), chosen.qualified)
+        for name, runs in searches.items()
     ], chosen
 
 

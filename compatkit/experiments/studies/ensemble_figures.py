@@ -19,11 +19,12 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 # %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #f1a20705
-from ...ensembles import average_logits, size_curve, uncertainty
+from ...ensembles import size_curve, uncertainty
 from ..models.recipes import PAPER, Recipe, paper_recipe
 from ..models.trainings import build, encoded, identity, keep_predictions
-from ..models.upgrades import answers, ids_of
-from ..reporting.result_tables import Row, measure
+from ..models.upgrades import answers
+from ..reporting.expressions import Mean
+from ..reporting.result_tables import Row, measured
 from ..running.runs import Run, run_once
 from ...metrics import over_seeds
 from ...predictions import Predictions
@@ -46,35 +47,26 @@ def sizes_up_to(largest: int) -> list[int]:
     return [2**power for power in range(largest.bit_length()) if 2**power < largest] + [largest]
 
 
-def _average(members: Sequence[Predictions]) -> Predictions:
-    """Their average of logits; one alone as it answered, since logits that were read from results/
-    are of half precision and may tie.
-    """
-    return members[0] if len(members) == 1 else average_logits(members)
-
-
 def size_rows(sides: Sides, suffix: str = "") -> list[Row]:
     """A row for each size: averages of that many old models against averages of new ones."""
     rows = []
     for size in sizes_up_to(len(sides.olds)):
         groups = range(len(sides.olds) // size)
         olds, news = (
-            [_average(answers(side[group * size : (group + 1) * size])) for group in groups]
+            [Mean(tuple(side[group * size : (group + 1) * size])) for group in groups]
             for side in (sides.olds, sides.news)
         )
         name = ("single models" if size == 1 else f"ensembles of {size}") + suffix
-        error = over_seeds([1 - old.correct.mean() for old in olds]).mean
+        error = over_seeds([1 - one.correct.mean() for one in answers(olds)]).mean
         setting = f"error of the old side {error:.2%}"
-        used = [*sides.olds[: len(groups) * size], *sides.news[: len(groups) * size]]
-        rows.append(measure(name, olds, news, None, setting, None, ids_of(used)))
+        rows.append(measured(name, olds, news, None, setting, own_old=True))
     return rows
 
 
 def voters_row(olds: Sequence[Run], voters: Sequence[Run]) -> Row:
     """The ensemble that says how uncertain an example is, beside each of the old models."""
     name = f"average of {len(voters)} further old models"
-    averages = [_average(answers(voters))] * len(olds)
-    return measure(name, answers(olds), averages, None, "", None, ids_of(voters))
+    return measured(name, olds, [Mean(tuple(voters))] * len(olds))
 
 # %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #f1a20708
 @house_style()
@@ -181,15 +173,7 @@ def zoo_rows(olds: Mapping[str, Sequence[Run]], news: Mapping[str, Sequence[Run]
     weights others published: it has no second seed.
     """
     return [
-        measure(
-            f"{old} → {new}",
-            answers(before),
-            answers(after),
-            None,
-            "",
-            None,
-            ids_of([*before, *after]),
-        )
+        measured(f"{old} → {new}", before, after, own_old=True)
         for old, before in olds.items()
         for new, after in news.items()
         if {run.id for run in before} != {run.id for run in after}

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from compatkit.experiments.models.gates import (
     GateSetting,
     cached_once,
-    constant_gate,
     fuse_once,
     gate_words,
     mean_gates,
@@ -23,15 +22,20 @@ from compatkit.experiments.models.gates import (
 from ..models.recipes import Recipe, upgrade_recipes
 from ..models.trainings import out_of_fold
 from ..models.treatments import OUT_OF_FOLD, setting_words
-from ..models.upgrades import Search, Upgrade, answers, trainings_of_search
+from ..models.upgrades import Search, Upgrade, trainings_of_search
+from ..reporting.expressions import ConstantGate, Of
 from ..reporting.result_tables import Row
 from ..running.runs import Run
 from .study import Planned, Study
-from ...predictions import Predictions
 from ...training.loop import Treatment
 
 # %% ../../../nbs/experiments/studies/fusion_studies.ipynb #76d21150
 _UNSEEN = "gated fusion" + OUT_OF_FOLD
+
+
+def _searched_row(pair: Upgrade, method: str, found: Search, words: str) -> Row:
+    """A searched method at its chosen setting."""
+    return pair.row(method, found.runs, words, qualified=found.qualified)
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,16 @@ class FusedUpgrade:
         """Dynamic distillation at its chosen setting; ValueError where it was not searched."""
         if self.distilled is None:
             raise ValueError(f"dynamic distillation was not searched for upgrade {self.pair.name}")
-        words = self.distilled.words(setting_words(self.distilled.setting))
-        return self.pair.row("dynamic distillation", self.distilled.runs, words)
+        return _searched_row(
+            self.pair,
+            "dynamic distillation",
+            self.distilled,
+            setting_words(self.distilled.setting),
+        )
 
     def gated_row(self) -> Row:
         """Gated fusion at its chosen setting."""
-        return self.pair.row("gated fusion", self.gated.runs, gate_words(self.gated))
+        return _searched_row(self.pair, "gated fusion", self.gated, gate_words(self.gated))
 
     def unseen_row(self) -> Row:
         """Gated fusion that learnt from out-of-fold old logits; ValueError where it was not tried
@@ -76,27 +84,18 @@ class FusedUpgrade:
         """
         if self.unseen is None:
             raise ValueError(f"upgrade {self.pair.name} learnt from one kind of old logits alone")
-        return self.pair.row(_UNSEEN, self.unseen.runs, gate_words(self.unseen))
+        return _searched_row(self.pair, _UNSEEN, self.unseen, gate_words(self.unseen))
 
     def constant_row(self) -> Row:
         """Every example's gate set to the mean gate on selection."""
-        pair, runs = self.pair, self.gated.runs
-
-        def mixed(split: str) -> list[Predictions]:
-            """Answers with the constant gate, one a seed."""
-            return constant_gate(pair.olds, runs, split)
-
-        return pair.row("constant gate", runs, mean_gates(runs), mixed, pair.olds)
+        gated = self.gated.runs
+        mixed = [ConstantGate(*both) for both in zip(self.pair.olds, gated)]
+        return self.pair.row("constant gate", mixed, mean_gates(gated))
 
     def dropped_row(self) -> Row:
         """The gated model answers without its old model."""
-        runs = self.gated.runs
-
-        def alone(split: str) -> list[Predictions]:
-            """The new model's own answers inside the fusion, one a seed."""
-            return answers(runs, f"{split}-alone")
-
-        return self.pair.row("gated fusion, old dropped", runs, "", alone)
+        alone = [Of(run, "alone") for run in self.gated.runs]
+        return self.pair.row("gated fusion, old dropped", alone)
 
     def cache_row(
         self,

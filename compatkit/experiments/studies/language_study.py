@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, repeat
 from pathlib import Path
@@ -60,6 +60,7 @@ from compatkit.experiments.planning.rehearsal import (
     plan_line,
     refuse_what_cannot_run,
 )
+from ..reporting.expressions import to_data
 from ..reporting.result_tables import Row
 from ..running.parameters import choose_scale
 from ..running.published import published_first
@@ -180,10 +181,13 @@ def spread(values: Sequence[float]) -> tuple:
 class ScoredUpgrade(Upgrade):
     """An upgrade that is measured by a score an example."""
 
-    def row(self, method: str, runs: Sequence[MeasuredRun], setting: str = "") -> Row:
+    def row(
+        self, method: str, runs: Sequence[MeasuredRun], setting: str = "", **remarks: bool
+    ) -> Row:
         """A method's row; of a treatment with the difference to the untreated models."""
         plain = method in ("old model", "new model")
-        return self.scored_row(method, runs, setting, None if plain else self.paired)
+        row = self.scored_row(method, runs, setting, None if plain else self.paired)
+        return replace(row, **remarks)
 
     def scored_row(
         self,
@@ -202,15 +206,19 @@ class ScoredUpgrade(Upgrade):
         )
         return Row(
             method,
-            ", ".join(filter(None, [setting, "" if runs is self.olds else sizes])),
-            len(runs),
-            spread(means),
-            spread([one.nfr for one in changes]),
-            spread([one.pfr for one in changes]),
-            spread([_same_texts(old, run) for old, run in zip(self.olds, runs)]),
-            None if untreated is None else self._difference(runs, untreated),
-            {"accuracy": spread(on_selection), "nfr": spread([one.nfr for one in selection])},
-            tuple(run.id for run in runs),
+            ", ".join(filter(None, [setting, "" if method == "old model" else sizes])),
+            seeds=len(runs),
+            accuracy=spread(means),
+            nfr=spread([one.nfr for one in changes]),
+            pfr=spread([one.pfr for one in changes]),
+            as_old=spread([_same_texts(old, run) for old, run in zip(self.olds, runs)]),
+            difference=None if untreated is None else self._difference(runs, untreated),
+            selection={
+                "accuracy": spread(on_selection),
+                "nfr": spread([one.nfr for one in selection]),
+            },
+            new=tuple(map(to_data, runs)),
+            untreated="" if untreated is None else "new model",
         )
 
     def _changes(self, runs: Sequence[MeasuredRun], split: str) -> tuple:

@@ -25,12 +25,13 @@ from compatkit.experiments.models.language_recipes import (
 )
 from ..models.language_trainings import CompatibilitySetting
 from ..models.upgrades import answers
+from ..reporting.expressions import to_data
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
     Row,
     keep_pictures,
     keep_table,
-    measure,
+    measured,
     paper_figures,
 )
 from ..reporting.verdicts import is_higher
@@ -154,14 +155,12 @@ def with_choice(
     rows: Sequence[Row],  # of one method at several settings
     untreated: Row,  # of the new model
 ) -> list[Row]:
-    """The rows, the preferred one marked in its setting; all are marked where none is on a par."""
+    """The rows, the preferred one marked; where no setting qualifies all rows say so."""
     accuracy, nfr = ([row.selection[name][0] for row in rows] for name in ("accuracy", "nfr"))
     best = lowest_nfr(accuracy, nfr, untreated.selection["accuracy"][0])
-    marks = dict.fromkeys(range(len(rows)), "; none was on a par")
-    if best is not None:
-        marks = {best: "; chosen on selection"}
     return [
-        replace(row, setting=row.setting + marks.get(place, "")) for place, row in enumerate(rows)
+        replace(row, qualified=best is not None, preferred=place == best)
+        for place, row in enumerate(rows)
     ]
 
 # %% ../../../nbs/experiments/studies/language_tables.ipynb #2c4abb45
@@ -323,7 +322,8 @@ def result_table(
     paper = printed(study, name) if name and by == study.measure else {}
     about = notes(study, name) + changes_beside(rows, paper)
     quantity = "ROUGE-1" if by == "rouge1" else "accuracy"
-    given = {"unjudged": unfit, "reported": "test" if study.scale == "paper" else "selection"}
+    given = {"unjudged": unfit, "measure": by}
+    given |= {"reported": "test" if study.scale == "paper" else "selection"}
     return ResultTable(
         title, tuple(rows), about, paper, command("muscle", study.chosen), quantity, **given
     )
@@ -336,13 +336,14 @@ def figure_row(
     setting: str = "",
     untreated: Sequence[MeasuredRun] | None = None,  # what the runs are compared with
 ) -> Row:
-    """A row of a table of several upgrades; its records are the old side's, then the new side's."""
-    ids = tuple(run.id for run in (*upgrade.olds, *runs))
+    """A row of a table of several upgrades, which names its old side."""
+    against = f"{method.partition(': ')[0]}: new model"
     if isinstance(upgrade, ScoredUpgrade):
         row = upgrade.scored_row(method, runs, setting, untreated)
-        return replace(row, records=ids)
-    plain = None if untreated is None else answers(untreated)
-    return measure(method, answers(upgrade.olds), answers(runs), plain, setting, records=ids)
+        return replace(
+            row, old=tuple(map(to_data, upgrade.olds)), untreated=against if untreated else ""
+        )
+    return measured(method, upgrade.olds, runs, untreated, setting, own_old=True, against=against)
 
 
 VERSION_LABELS = {  # what the bars of a figure of several upgrades show

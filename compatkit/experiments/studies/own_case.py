@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['DISTILLATIONS', 'check_classes', 'longest', 'model_run', 'Cost', 'Advice', 'value', 'value_error', 'recommend',
-           'Case', 'interpolated', 'try_interpolation', 'seconds_of', 'Trainings', 'read_traffic', 'seen_before',
-           'Retiring', 'try_traffic', 'cost_table']
+           'Case', 'Found', 'interpolated', 'try_interpolation', 'seconds_of', 'Trainings', 'read_traffic',
+           'seen_before', 'Retiring', 'try_traffic', 'cost_table']
 
 # %% ../../../nbs/experiments/studies/own_case.ipynb #60d7814d
 import hashlib
@@ -38,6 +38,7 @@ from compatkit.experiments.models.traffic_trainings import (
 from ..models.trainings import identity, keep_predictions, train_once
 from ..models.treatments import method
 from ..models.upgrades import Search, trainings_of_search
+from ..reporting.expressions import Keep
 from ..reporting.result_tables import Row
 from ..running.runs import Run, run_once
 from .retirements import PRICES, pick
@@ -240,7 +241,7 @@ def _reasons(chosen: Row, old: Row, new: Row, able: list, near: list, costs: dic
     yield (
         "Take "
         f"{chosen.method if chosen is not new else 'the new model as it is'}"
-        f"{f' ({chosen.setting})' if chosen.setting else ''}."
+        f"{f' ({chosen.words})' if chosen.words else ''}."
     )
     yield (
         f"On selection its NFR is {share(chosen.selection['nfr'][0])} at an accuracy of "
@@ -327,11 +328,21 @@ class Case:
             self.applies_not["decision rule"] = reason
             return
         words = f"price {price:.3g}, NFR at most {max_nfr:.1%} with 95 % confidence"
-        decided = {split: [keep_old(*self.both(split), price)] for split in ("selection", "test")}
-        row = self.pair.row("decision rule", (self.new,), words, decided.get, (self.old,))
+        row = self.pair.row("decision rule", [Keep(self.old, self.new, price)], words)
         self.add(row, 2, "its answer")
 
 # %% ../../../nbs/experiments/studies/own_case.ipynb #2481a909
+class Found(NamedTuple):
+    """Answers that are no run's, as an expression of a row."""
+
+    id: str  # of what they come from
+    by_split: dict[str, Predictions]
+
+    def predictions(self, split: str) -> Predictions:
+        """The answers on a split."""
+        return self.by_split[split]
+
+
 def interpolated(
     case: Case,
     old_model: str,  # folder of the old classifier
@@ -354,10 +365,11 @@ def interpolated(
 
     alpha = choose_alpha(swept("selection", margin=margin), margin=margin).alpha
     answers = {
-        split: [swept(split, (alpha,), old_answers=case.old.predictions(split)).answers[0]]
+        split: swept(split, (alpha,), old_answers=case.old.predictions(split)).answers[0]
         for split in ("selection", "test")
     }
-    return case.pair.row("BCWI", (case.new,), f"α {alpha:g}", answers.get, (case.old,))
+    between = Found(f"{case.old.id} {case.new.id}", answers)
+    return case.pair.row("BCWI", [between], f"α {alpha:g}")
 
 
 def try_interpolation(case: Case, old_model: str, margin: float) -> None:
@@ -423,14 +435,16 @@ class Trainings:
             found = self.search(
                 self.grid(name), lambda treatment, seed: self.train(seed, treatment, self.case.old)
             )
-            words = found.words(f"λ {found.setting.weight:g}")
-            add(row(name, found.runs, words), 1, "", seconds_of(found.runs))
+            words = f"λ {found.setting.weight:g}"
+            made = row(name, found.runs, words, qualified=found.qualified)
+            add(made, 1, "", seconds_of(found.runs))
         found = self.search(
             self.gates(), lambda setting, seed: self.count(self.fuse(setting, seed, controls[seed]))
         )
         seconds = seconds_of(controls) * before_last / self.recipe.epochs + seconds_of(found.runs)
-        words = found.words(f"T {found.setting.temperature}")
-        add(row("gated fusion", found.runs, words), 2, "its logits", seconds)
+        words = f"T {found.setting.temperature}"
+        made = row("gated fusion", found.runs, words, qualified=found.qualified)
+        add(made, 2, "its logits", seconds)
 
     def fuse(self, setting: GateSetting, seed: int, control: Run) -> Run:
         """Gated fusion from a control's last epoch but one."""
@@ -577,9 +591,10 @@ class Retiring:
         reference = float(case.new.predictions("selection").correct.mean())
         measures = ([getattr(one, name) for one in counts] for name in ("accuracy_new", "nfr"))
         picked = pick(PRICES, *measures, reference)
-        decided = {split: [keep_old(*pair[split], picked.value, posterior)] for split in pair}
-        words = f"price {picked.value:.3g}" + ("" if picked.qualified else "; none was on a par")
-        row = case.pair.row("rule with the head", (case.new,), words, decided.get, (case.old,))
+        decided = {split: keep_old(*pair[split], picked.value, posterior) for split in pair}
+        words = f"price {picked.value:.3g}"
+        by_head = Found(fitted.id, decided)
+        row = case.pair.row("rule with the head", [by_head], words, qualified=picked.qualified)
         case.add(row, 1, "", seconds_of([fitted]))
 
     def _student(self, lesson: str, seed: int) -> Run:

@@ -428,13 +428,15 @@ class Rows:
         name = name or f"re-ranked, {number} candidates"
         self.dials[name] = dial_of(self.study.dial(kind, number))
         weight, able = self.dials[name].best(self.least())
-        words = f"weight of new {weight:g}{'' if able else '; none was on a par'}; {_cost(number)}"
-        return self.row(name, self.study.reranked(kind, number, weight), words)
+        runs, words = self.study.reranked(kind, number, weight), f"weight of new {weight:g}"
+        return self.row(name, runs, f"{words}; {_cost(number)}", able)
 
-    def row(self, name: str, runs: Sequence[MeasuredRun], words: str) -> Row:
+    def row(
+        self, name: str, runs: Sequence[MeasuredRun], words: str, qualified: bool = True
+    ) -> Row:
         """A row, its runs remembered."""
         self.runs[name] = runs
-        return self.upgrade.row(name, runs, words)
+        return self.upgrade.row(name, runs, words, qualified=qualified)
 
     def of_the_paper(self, kind: str, number: int) -> Row:
         """Re-ranked by the old model alone."""
@@ -458,10 +460,8 @@ class Rows:
         dial = DialPoints(TOGETHER, *(self._points(points, split) for split in _SPLITS))
         self.dials["token-level mixture"] = dial
         weight, able = dial.best(self.least())
-        words = f"weight of new {weight:g}{'' if able else '; none was on a par'}"
-        return self.row(
-            "token-level mixture", points[weight], f"{words}; both models at each token"
-        )
+        words = f"weight of new {weight:g}; both models at each token"
+        return self.row("token-level mixture", points[weight], words, able)
 
     def _points(self, points: dict, split: str) -> np.ndarray:
         """(points, 2): mean score and NFR of runs that answered."""
@@ -535,7 +535,8 @@ def result_table(study: RerankingStudy, rows: Sequence[Row], unfit: str = "") ->
         "weights chosen on selection, all seeds together, reported on test",
     )
     quantity = "ROUGE-1" if study.measure == "rouge1" else "accuracy"
-    return replace(study.table(what, rows, notes), quantity=quantity, unjudged=unfit)
+    made = study.table(what, rows, notes)
+    return replace(made, quantity=quantity, unjudged=unfit, measure=study.measure)
 
 
 def judged(rows: Rows, row: Row) -> dict[str, Verdict]:

@@ -25,7 +25,8 @@ from compatkit.experiments.models.traffic_trainings import (
     dial_values_once,
 )
 from ..models.treatments import setting_words
-from ..reporting.result_tables import ResultTable, Row, keep_table, measure
+from ..models.update_trainings import OnNew
+from ..reporting.result_tables import ResultTable, Row, keep_table, measured
 from ..running.runs import Run
 from compatkit.experiments.studies.retirements import (
     DRAWN,
@@ -59,17 +60,37 @@ class RetirementRows:
         """The seeds of the study."""
         return range(self.study.seeds)
 
-    def row(self, name: str, runs: Sequence[Run], setting: str = "") -> Row:
-        """The row of runs that answered JUDGED, one a seed."""
-        models, given = self.models, [[run.predictions(split) for run in runs] for split in JUDGED]
-        olds = [[as_columns(models.old_on(split, seed)) for seed in self.seeds] for split in JUDGED]
-        given = [[as_columns(one) for one in group] for group in given]
-        self.answers[name] = given[1]
-        untreated = None
-        if name not in ("old model", "new model"):
-            untreated = [as_columns(run.predictions("new_test")) for run in models.news]
-        ids = tuple(dict.fromkeys(run.id for run in runs))
-        return measure(name, olds[1], given[1], untreated, setting, (olds[0], given[0]), ids)
+    def row(
+        self,
+        name: str,
+        runs: Sequence[Run],  # one a seed
+        setting: str = "",
+        both_splits: bool = True,  # False: they answered the test split alone
+        **remarks: bool,  # qualified
+    ) -> Row:
+        """The row of runs that answered the new data's splits."""
+        update = self.models.update
+        olds, news, answering = (
+            [OnNew(run, update) for run in side]
+            for side in (self.models.olds, self.models.news, runs)
+        )
+        self.answers[name] = [as_columns(one.predictions("test")) for one in answering]
+        untreated = None if name in ("old model", "new model") else news
+
+        def reported(group: Sequence[OnNew]) -> list[Predictions]:
+            """The answers on selection."""
+            return [as_columns(one.predictions("selection")) for one in group]
+
+        return measured(
+            name,
+            olds,
+            answering,
+            untreated,
+            setting,
+            reported=reported if both_splits else None,
+            view=lambda answers, split: as_columns(answers),
+            **remarks,
+        )
 
     def untreated(self) -> list[Row]:
         """The old and the new model."""
@@ -111,11 +132,10 @@ class RetirementRows:
         if drawn is None or len(drawn):
             self.lines[dial.name] = self.curve(dial, "new_test", drawn)
         words = dial.words.format(picked.value)
-        words += "" if picked.qualified else "; none was on a par"
         for seed in self.seeds:
             self._keep_values(dial, seed)
         runs = [self._decided(dial, picked.value, seed) for seed in self.seeds]
-        return self.row(dial.name, runs, words)
+        return self.row(dial.name, runs, words, qualified=picked.qualified)
 
     def _keep_values(self, dial: Dial, seed: int) -> None:
         """A seed's answers on selection at all values, published beside the row's."""
@@ -147,8 +167,7 @@ class RetirementRows:
         ]
         picked = pick(range(len(settings)), *means, self.reference())
         self.picked[name], words = picked, settings[picked.value]
-        words += "" if picked.qualified else "; none was on a par"
-        return self.row(name, tried[settings[picked.value]], words)
+        return self.row(name, tried[words], words, qualified=picked.qualified)
 
     def with_head(self, name: str, runs: Sequence[Run]) -> Row:
         """The rule with a head on each of these students."""
@@ -172,16 +191,7 @@ class RetirementRows:
             runs.append(models.keep(decided_once(what, [known, of], {"new_test": answers})))
         who = "a head" if learned else "a search"
         self.costs[name] = Cost(f"one model, a look-up, {who}", 0, models.bytes_of_cache())
-        return self.row_on_test(name, runs, dial.words.format(price))
-
-    def row_on_test(self, name: str, runs: Sequence[Run], setting: str = "") -> Row:
-        """The row of runs that answered the test split alone."""
-        models = self.models
-        olds = [as_columns(models.old_on("new_test", seed)) for seed in self.seeds]
-        self.answers[name] = [as_columns(run.predictions("new_test")) for run in runs]
-        untreated = [as_columns(run.predictions("new_test")) for run in models.news]
-        ids = tuple(dict.fromkeys(run.id for run in runs))
-        return measure(name, olds, self.answers[name], untreated, setting, None, ids)
+        return self.row(name, runs, dial.words.format(price), both_splits=False)
 
     def certified(self, name: str, of: Callable, max_nfr: float) -> Row | str:
         """The certified rule on top of runs: the smallest price whose NFR is shown to be at most

@@ -181,7 +181,7 @@ def cost_rows(
     )
     told["probability ensemble"] = "as BCWI; inference as two models", nothing
     return [
-        Row(name, words, len(measured), records=tuple(records), by_seed=costs)
+        Row(name, words, seeds=len(measured), rests_on=tuple(records), by_seed=costs)
         for name, (words, costs) in told.items()
     ]
 

@@ -8,7 +8,7 @@ __all__ = ['SPLITS', 'Dial', 'line_of', 'UpdateStudy', 'UpdateRows', 'update_not
 
 # %% ../../../nbs/experiments/studies/update_studies.ipynb #c0a52202
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 # %% ../../../nbs/experiments/studies/update_studies.ipynb #dc323ab2
@@ -26,6 +26,7 @@ from compatkit.experiments.models.recipes import (
     update_recipes,
 )
 from compatkit.experiments.models.update_trainings import (
+    OnNew,
     old_answers,
     old_fisher,
     old_model,
@@ -34,12 +35,14 @@ from compatkit.experiments.models.update_trainings import (
     sweep_once,
     update_once,
 )
+from ..reporting.expressions import Expression, Mix, Of, PerSplit, to_data
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
     Row,
     keep_table,
-    measure,
+    measured,
     paper_figures,
+    with_known_flips,
 )
 from ..running.runs import Run
 from .study import Planned, Study, refuse_an_empty_smoke_run
@@ -59,18 +62,21 @@ class Dial:
 
     name: str
     curves: Callable  # (split, values or None for all) → Curves, one a seed
+    at: Callable  # (point, seed) → the expression that answers there, once curves were asked for
     setting: str = "α {:g}"  # how a value reads
-    runs: list = field(default_factory=list)  # behind its answers
     values: tuple | None = None  # what stands at the curve's points; None: the points themselves
 
     def value(self, point: float) -> float:
         """What stands at a point of the curve: a strength, or the point itself."""
-        return point if self.values is None else self.values[round(point * len(self.values))]
+        return point if self.values is None else self.values[self.place(point)]
+
+    def place(self, point: float) -> int:
+        """The number of a strength that stands at a point."""
+        return round(point * len(self.values))
 
     def words(self, choice: Choice) -> str:
         """A choice as it stands in a table."""
-        chosen = self.setting.format(self.value(choice.alpha))
-        return chosen + ("" if choice.qualified else ": none qualified")
+        return self.setting.format(self.value(choice.alpha))
 
 # %% ../../../nbs/experiments/studies/update_studies.ipynb #b6c45ff7
 def line_of(
@@ -218,8 +224,7 @@ class UpdateStudy:
             """The new models of a seed."""
             return [self.news[seed], *(self.new(seed, one) for one in range(1, members))]
 
-        dial = Dial(kind, print, runs=list(self.news))
-        return self._line(dial, news, self.new_recipe, alphas, fisher=fisher)
+        return self._line(kind, news, self.new_recipe, alphas, fisher=fisher)
 
     def to_target(
         self,
@@ -228,20 +233,19 @@ class UpdateStudy:
     ) -> Dial:
         """The line from the old model to the target, which began elsewhere."""
         name = "line to target" + ", matched" * matched
-        dial = Dial(name, print, runs=list(self.targets))
         ends = (lambda seed: [self.targets[seed]]), self.old_recipe
-        return self._line(dial, *ends, alphas, matched=matched)
+        return self._line(name, *ends, alphas, matched=matched)
 
     def _line(
         self,
-        dial: Dial,  # gets the curves from the old models to the runs that `ends(seed)` names
-        ends: Callable,
+        name: str,
+        ends: Callable,  # seed → the runs at the other end, of which the mean is taken
         recipe: Recipe,  # of these
         alphas: Sequence[float],
         **options: object,  # of sweep_once
     ) -> Dial:
-        """The dial with its curves."""
-        recipes = (self.old_recipe, recipe)
+        """The line from the old models to other ones."""
+        recipes, swept = (self.old_recipe, recipe), {}
 
         def curves(split: str, points: Sequence[float] | None = None) -> list[Curve]:
             """One Curve a seed, by a sweep that is kept."""
@@ -251,12 +255,20 @@ class UpdateStudy:
                 for seed, old in enumerate(self.olds)
             ]
             names = [f"{split}-{point:g}" for point in points]
-            dial.runs += [self.study.add(run, splits=names) for run in runs]
+            swept[split] = [self.study.add(run, splits=names) for run in runs]
             answers = [[run.predictions(name) for name in names] for run in runs]
             return [self.curve(points, each, seed, split) for seed, each in enumerate(answers)]
 
-        dial.curves = curves
-        return dial
+        def at(point: float, seed: int) -> PerSplit:
+            """A point of the sweeps on both splits."""
+            sides = (self.on_new(swept[split][seed]) for split in SPLITS)
+            return PerSplit(*(Of(run, f"{point:g}") for run in sides))
+
+        return Dial(name, curves, at)
+
+    def on_new(self, run: Run) -> OnNew:
+        """A run's answers on the new data, over the new classes."""
+        return OnNew(run, self.update)
 
     def ensemble(self, alphas: Sequence[float] = ALPHAS) -> Dial:
         """The probability ensemble of the old and the new model, over the old one's weight."""
@@ -271,7 +283,11 @@ class UpdateStudy:
                 found.append(self.curve(weights, mixed, seed, split))
             return found
 
-        return Dial("probability ensemble", curves, "weight of old {:g}", list(self.news))
+        def at(weight: float, seed: int) -> Mix:
+            """Both models, the old one with a weight."""
+            return Mix(*map(self.on_new, (self.olds[seed], self.news[seed])), 1 - weight)
+
+        return Dial("probability ensemble", curves, at, "weight of old {:g}")
 
     def regularized(
         self,
@@ -291,9 +307,13 @@ class UpdateStudy:
             answers = [[run.predictions(split) for run in group] for group in runs]
             return [self.curve(places, each, seed, split) for seed, each in enumerate(answers)]
 
-        every = [run for group in runs for run in group]
+        def at(point: float, seed: int) -> OnNew:
+            """The model trained with the strength at a point."""
+            return self.on_new(runs[seed][dial.place(point)])
+
         self.strengths[name] = (0.0, *strengths)
-        return Dial(name, curves, "strength {:g}", every, self.strengths[name])
+        dial = Dial(name, curves, at, "strength {:g}", self.strengths[name])
+        return dial
 
     def baseline(
         self,
@@ -331,6 +351,14 @@ class UpdateStudy:
         return self.choices[dial.name]
 
 # %% ../../../nbs/experiments/studies/update_studies.ipynb #8681eef6
+def _all_strengths(dial: Dial, seeds: Sequence[int]) -> tuple:
+    """What was trained at every strength, as rows keep it; nothing for a dial set afterwards."""
+    values = dial.values or ()
+    points = (place / len(values) for place in range(len(values)))
+    each = [[to_data(dial.at(point, seed)) for seed in seeds] for point in points]
+    return tuple(zip(values, map(tuple, each)))
+
+
 class UpdateRows:
     """The rows of an UpdateStudy's tables."""
 
@@ -341,43 +369,40 @@ class UpdateRows:
 
     def answers(self, runs: Sequence[Run], split: str) -> list[Predictions]:
         """The runs' answers over the new classes."""
-        olds = {run.id for run in self.models.olds}
-        asked = [(run.id in olds, run.predictions(split)) for run in runs]
-        return [plain(self.update.widened(given) if old else given) for old, given in asked]
+        found = map(self.models.on_new, runs)
+        return [plain(one.predictions(split.removeprefix("new_"))) for one in found]
 
     def row(
-        self, method: str, by_split: Callable, setting: str = "", runs: Sequence[Run] = ()
+        self, method: str, answering: Sequence[Expression], setting: str = "", **further: object
     ) -> Row:
-        """A method's row; `by_split` gives one Predictions a seed for a split."""
+        """A method's row; `answering` is one a seed. Where classes were added, accuracy is over all
+        examples, and flips are counted on those whose class the old model knows.
+        """
         models = self.models
-        ids = tuple(dict.fromkeys(run.id for run in [*models.olds, *runs]))
-        untreated = None
-        if method not in ("old model", "new model"):
-            untreated = self.answers(models.news, "new_test")
-        pairs = {split: (self.answers(models.olds, split), by_split(split)) for split in SPLITS}
-        on_all = (pairs["new_test"], untreated, setting, pairs["new_selection"], ids)
-        whole = measure(method, *on_all[0], *on_all[1:])
+        olds, news = (list(map(models.on_new, side)) for side in (models.olds, models.news))
+        untreated = None if method in ("old model", "new model") else news
+
+        def counted(view: Callable) -> Row:
+            """The row on a part of the examples."""
+
+            def reported(group: Sequence[Expression]) -> list[Predictions]:
+                """The answers on selection."""
+                return [view(one.predictions("selection"), "selection") for one in group]
+
+            given = method, olds, answering, untreated, setting
+            return measured(*given, reported=reported, view=view, **further)
+
+        whole = counted(lambda answers, split: plain(answers))
         if self.update.old_classes is None:
             return whole
-        known = {
-            split: [self._known(group, split) for group in pair] for split, pair in pairs.items()
-        }
-        part = measure(method, *known["new_test"], None, "", known["new_selection"], ids)
-        flips = {"nfr": part.nfr, "pfr": part.pfr, "as_old": part.as_old}
-        return replace(whole, **flips, selection=whole.selection | {"nfr": part.selection["nfr"]})
-
-    def _known(self, answers: Sequence[Predictions], split: str) -> list[Predictions]:
-        """The answers on examples whose class the old model knows."""
-        return [given.select(self.update.known(split.removeprefix("new_"))) for given in answers]
+        part = counted(lambda answers, split: plain(answers).select(self.update.known(split)))
+        return with_known_flips(whole, part)
 
     def untreated(self) -> list[Row]:
         """Old, target, new."""
         models = self.models
         named = {"old model": models.olds, "target model": models.targets, "new model": models.news}
-        return [
-            self.row(name, lambda split, runs=runs: self.answers(runs, split), "", runs)
-            for name, runs in named.items()
-        ]
+        return [self.row(name, list(map(models.on_new, runs))) for name, runs in named.items()]
 
     def points(
         self,
@@ -386,21 +411,17 @@ class UpdateRows:
         on_test: Sequence[float] | None = None,  # points evaluated on test; None: all
     ) -> list[Row]:
         """Rows of a dial at some of its points."""
-        curves = {
-            "new_selection": dial.curves("new_selection"),
-            "new_test": dial.curves("new_test", on_test),
-        }
-
-        def at(point: float) -> Callable:
-            """split → answers at a point."""
-            return lambda split: [plain(curve.at(point)) for curve in curves[split]]
-
-        for name, (point, _) in wanted.items():
-            self.tested[name] = at(point)("new_test")
-        return [
-            self.row(name, at(point), setting, dial.runs)
-            for name, (point, setting) in wanted.items()
-        ]
+        dial.curves("new_selection")
+        dial.curves("new_test", on_test)
+        seeds, found = range(len(self.models.olds)), []
+        for name, (point, setting) in wanted.items():
+            answering = [dial.at(point, seed) for seed in seeds]
+            self.tested[name] = [plain(one.predictions("test")) for one in answering]
+            choice = self.models.choices.get(name)
+            qualified = choice is None or choice.qualified
+            tried = _all_strengths(dial, seeds)
+            found.append(self.row(name, answering, setting, qualified=qualified, tried=tried))
+        return found
 
     def chosen(self, *dials: Dial) -> list[Row]:
         """The rows of dials at their chosen values; their whole curves on test are drawn."""
@@ -408,7 +429,8 @@ class UpdateRows:
         for dial in dials:
             self.drawn[dial.name] = dial.curves("new_test")
             choice = self.models.choose(dial)
-            found += self.points(dial, {dial.name: (choice.alpha, dial.words(choice))})
+            wanted = {dial.name: (choice.alpha, dial.words(choice))}
+            found += self.points(dial, wanted)
         return found
 
     def half_way(self, *dials: Dial) -> list[Row]:

@@ -47,6 +47,7 @@ from compatkit.experiments.judging.evidence import (
 )
 from compatkit.experiments.judging.kept_answers import KeptTable, Shelf, truth_of
 from compatkit.experiments.judging.verification import verify_evidence
+from compatkit.experiments.reporting.result_tables import Row
 from compatkit.metrics import FlipCounts, fix_rate
 from compatkit.predictions import Predictions
 
@@ -77,7 +78,7 @@ def test_a_baseline_stands_at_all_its_strengths(shelf):
             pytest.approx(points[-1].nfr)
         )
     assert any(one.name == kept.name for group in places(shelf).values() for one in group)
-    unset = [replace(row, setting=f"{row.setting}: none qualified") for row in kept.rows.values()]
+    unset = [replace(row, qualified=False) for row in kept.rows.values()]
     bare = KeptTable(shelf, kept.name, replace(kept.table, rows=tuple(unset)))
     dials = [room._methods([one])[1] for one in (kept, bare)]
     assert dials[0].keys() == dials[1].keys() >= {"EWC", "Mixout", "BCWI"}, "picked on test anyway"
@@ -89,10 +90,9 @@ def test_an_interpolated_soup_is_a_curve_and_a_plain_one_a_point(monkeypatch):
     curve = SimpleNamespace(accuracy=[0.8, 0.79, 0.78], nfr=[0.03, 0.01, 0.0])
     monkeypatch.setattr(room, "curves_of", lambda kept, row, split: [curve, curve])
     kept = SimpleNamespace(notebook="bcwi")
-    row = SimpleNamespace(accuracy=(0.81, 0.01), nfr=(0.02, 0.01), setting="α 0")
     numbers = {}
     for method in ("BCWI", "SoupBCWI of 16", "soup of 16", "BCWI α=0.4"):
-        row.method = method
+        row = Row(method, "α 0", accuracy=(0.81, 0.01), nfr=(0.02, 0.01))
         numbers[method] = [point[:2] for point in room._row_points(kept, row)]
     assert numbers["BCWI"] == numbers["SoupBCWI of 16"] == [(0.8, 0.03), (0.79, 0.01), (0.78, 0.0)]
     assert numbers["soup of 16"] == numbers["BCWI α=0.4"] == [(0.81, 0.02)]
@@ -238,7 +238,7 @@ def test_the_kept_evidence_comes_out_again_and_a_changed_number_is_found(shelf, 
 def test_words_that_nothing_computes_cannot_be_edited_unseen(shelf, tmp_path):
     kept = kept_evidence(ROOT / "results")
     (tmp_path / EVIDENCE).write_text(json.dumps(kept))
-    name, other = "gated_fusion-pydoc-mini-a-main-out_of_fold", Shelf(ROOT / "results")
+    name, other = NAMES[1], Shelf(ROOT / "results")
     other._truths, table = shelf._truths, shelf.tables[name]
     assert verify_evidence(other, [name], tmp_path).word == "same"
     for changed in (

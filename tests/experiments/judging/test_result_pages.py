@@ -29,7 +29,7 @@ PAIRS = ((0.85, 0.01), (0.04, 0.002), (0.06, 0.001), (0.9, 0.01))
 @pytest.fixture
 def results(tmp_path):
     old = Row("old model", "", 3, (0.8, 0.01))
-    new = Row("new model", "", 3, *PAIRS, records=("fine_tune-1", "fine_tune-2"))
+    new = Row("new model", "", 3, *PAIRS, new=("fine_tune-1", "fine_tune-2"))
     late = Row("late | method", "<b>", 0)
     treated = Row("treated", "strength 1", 3, *PAIRS, difference=(-0.02, -0.03, -0.01))
     table = ResultTable(
@@ -100,7 +100,7 @@ def test_the_csv_has_every_row_that_was_run_in_fractions(results):
 
 def test_the_csv_has_a_row_a_seed_where_each_is_known(tmp_path):
     seeds = tuple({"n": 10, "accuracy": value, "nfr": 0.1, "nfr_mc": nan} for value in (0.5, 0.7))
-    row = Row("treated", "strength 1", 2, (0.6, 0.1), (0.1, 0.0), records=("a", "b"), by_seed=seeds)
+    row = Row("treated", "strength 1", 2, (0.6, 0.1), (0.1, 0.0), new=("a", "b"), by_seed=seeds)
     keep_table(ResultTable("t", (row,)), "bcwi-mrpc-mini-main", results=tmp_path)
     lines = list(csv.DictReader(result_pages(tmp_path)["results.csv"].splitlines()))
     assert [(one["seed"], one["accuracy"], one["nfr_mc"]) for one in lines] == [

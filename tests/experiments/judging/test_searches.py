@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,6 @@ import pytest
 
 from compatkit.experiments.judging.kept_answers import Shelf, Truth
 from compatkit.experiments.judging.searches import (
-    NONE,
     Tried,
     choices_again,
     grid_of,
@@ -23,7 +23,7 @@ from compatkit.experiments.judging.searches import (
 )
 from compatkit.experiments.judging.verification import choices_verdict
 from compatkit.experiments.reporting.result_tables import Row
-from compatkit.experiments.running.store import drop_runs, read_records
+from compatkit.experiments.running.store import kept_places, prune_study, read_records
 from compatkit.predictions import Predictions
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -53,27 +53,26 @@ def row(table, method):
 
 def test_the_published_choices_are_those_of_the_rule(study, truth):
     found = choices_verdict(shelf_of(study, truth).table(NAME))
-    assert (found.word, found.numbers) == ("same", 6) and found.name == f"{NAME}, choices"
+    assert (found.word, found.numbers) == ("same", 8) and found.name == f"{NAME}, choices"
 
 
 def other_gate(table, shelf):
     """Another gate of the same search, with its own runs: everything fits but the choice."""
     gated, fields = row(table, "gated fusion"), searched_fields("gated fusion")
-    others = [tried_like(shelf, run, fields) for run in gated["records"][:3]]
-    gated["records"][:3] = [one[0.5, 1e-4, 1.4] for one in others]
+    others = [tried_like(shelf, run, fields) for run in gated["new"]]
+    gated["new"] = [one[0.5, 1e-4, 1.4] for one in others]
     gated["setting"] = "D 50%, T 1.4, lr2 0.0001"
 
 
 def hidden_loss(table, shelf):
     """Nobody was on a par, and the row does not say so any more."""
     distilled = row(table, "dynamic distillation")
-    assert NONE in distilled["setting"]
-    distilled["setting"] = distilled["setting"].replace(f"; {NONE}", "")
+    assert distilled.pop("qualified") is False
 
 
 def invented_loss(table, shelf):
     """A qualified setting that says it was none."""
-    row(table, "gated fusion")["setting"] += f"; {NONE}"
+    row(table, "gated fusion")["qualified"] = False
 
 
 @pytest.mark.parametrize("change", [other_gate, hidden_loss, invented_loss])
@@ -85,7 +84,8 @@ def test_a_run_of_the_grid_that_was_taken_out_is_missed(study, truth):
     shelf = shelf_of(study, truth)
     gated = shelf.table(NAME).rows["gated fusion"]
     others = tried_like(shelf, gated.records[1], searched_fields("gated fusion"))
-    drop_runs(study, [others[0.5, 1e-4, 1.4]])
+    read = kept_places(study)
+    prune_study(study, [others[0.5, 1e-4, 1.4]], read)
     found = choices_verdict(shelf_of(study, truth).table(NAME))
     assert found.word == "differs" and "no kept runs on 3 seed(s)" in found.detail
 
@@ -100,20 +100,20 @@ GRID = [Tried(1, 0.81, 0.04), Tried(3, 0.80, 0.02), Tried(10, 0.78, 0.01)]
 
 
 @pytest.mark.parametrize(
-    "chosen, least, setting, word",
+    "chosen, least, qualified, word",
     [
-        (3, 0.80, "", "same"),
-        (1, 0.80, "", "differs"),
-        (10, 0.80, "", "differs"),
-        (1, 0.90, NONE, "same"),
-        (1, 0.90, "", "differs"),
-        (3, 0.90, NONE, "differs"),
-        (3, 0.80, NONE, "differs"),
-        (7, 0.80, "", "differs"),
+        (3, 0.80, True, "same"),
+        (1, 0.80, True, "differs"),
+        (10, 0.80, True, "differs"),
+        (1, 0.90, False, "same"),
+        (1, 0.90, True, "differs"),
+        (3, 0.90, False, "differs"),
+        (3, 0.80, False, "differs"),
+        (7, 0.80, True, "differs"),
     ],
 )
-def test_the_rule_takes_the_fewest_flips_on_a_par(chosen, least, setting, word):
-    made = Row("it", setting, 3)
+def test_the_rule_takes_the_fewest_flips_on_a_par(chosen, least, qualified, word):
+    made = Row("it", seeds=3, qualified=qualified)
     assert judged(made, GRID, chosen, least).word == word
 
 
@@ -131,7 +131,7 @@ def test_a_setting_is_told_from_the_recipe():
 
 SHOWN = [
     ("reranking-arithmetic-mini-main", 36),
-    ("muscle-arithmetic-mini-b-dial", 5),
+    ("muscle-arithmetic-mini-c-dial", 5),
 ]
 
 
@@ -176,24 +176,24 @@ def test_an_encoder_is_chosen_by_its_own_index_and_its_flips_in_the_old_one():
     able = [weight for weight in mean if mean[weight] >= least - 1e-9]
     best = min(able, key=lambda one: np.mean(flips[one])) if able else max(mean, key=mean.get)
     row = next(one for one in kept.table.rows if one.method == method)
-    as_kept = f"λ {best:g}" in row.setting and (NONE in row.setting) != bool(able)
+    as_kept = f"λ {best:g}" in row.setting and row.qualified == bool(able)
     (found,) = (one for one in choices_again(kept) if one.method == method)
     assert (found.word, found.settings) == ("same" if as_kept else "differs", 5)
 
 
 def test_a_mark_that_moved_is_caught_and_renewed(tmp_path):
-    name = "muscle-arithmetic-mini-b-dial"
+    name = "muscle-arithmetic-mini-c-dial"
     folder = tmp_path / "muscle-arithmetic"
     shutil.copytree(ROOT / "results" / folder.name, folder)
     path = folder / "tables.json"
     tables = json.loads(path.read_text())
-    before = [one["setting"] for one in tables[name]["rows"]]
-    moved = next(one for one in tables[name]["rows"] if "; " in one["setting"])
-    moved["setting"] = moved["setting"].split(";")[0]
+    before = list(Shelf(tmp_path).table(name).table.rows)
+    moved = next(one for one in tables[name]["rows"] if "preferred" in one or "qualified" in one)
+    moved.pop("preferred", None), moved.pop("qualified", None)
     path.write_text(json.dumps(tables))
     kept = Shelf(tmp_path).table(name)
     assert choices_verdict(kept).word == "differs"
-    assert [row.setting for row in marked_again(kept)] == before
+    assert marked_again(kept) == before
 
 
 def test_a_dial_that_says_otherwise_is_caught(tmp_path):
@@ -241,7 +241,7 @@ def of_written_texts(weight):
     }
     setting = f"weight of new {weight}; 4 candidates"
     row = SimpleNamespace(
-        method="re-ranked, 4 candidates", setting=setting, seeds=1, records=("r",)
+        method="re-ranked, 4 candidates", setting=setting, seeds=1, records=("r",), qualified=True
     )
     return SimpleNamespace(
         name="it", notebook="reranking", kind="main", known=None,
@@ -275,8 +275,8 @@ def of_retirement(value=2.0, kept_values=True):
     }
     if kept_values:
         runs["d"] = SimpleNamespace(configuration=dial | {"values": [1.0, 2.0]})
-    row = SimpleNamespace(method="rule with the head", setting="price 2", seeds=1, records=("a",))
-    control = SimpleNamespace(method="student", setting="price 1", seeds=1, records=("b",))
+    row = Row("rule with the head", setting="price 2", seeds=1, new=("a",))
+    control = Row("student", setting="price 1", seeds=1, new=("b",))
     return SimpleNamespace(
         name="it", notebook="retire_the_old", kind="main", known=None,
         table=SimpleNamespace(rows=(row, control), notes=(), command="papermill it.ipynb"),
@@ -295,11 +295,9 @@ def test_a_dial_of_retirement_is_chosen_again():
 def test_a_share_of_a_cache_answers_at_the_price_of_the_whole_one():
     kept = of_retirement()
     whole, control = kept.table.rows
-    whole.method = "cache of 100 %"
+    whole = replace(whole, method="cache of 100 %")
     for setting, word in (("price 2", "same"), ("price 1", "differs")):
-        part = SimpleNamespace(
-            method="cache of 25 %, head", setting=setting, seeds=1, records=("a",)
-        )
+        part = Row("cache of 25 %, head", setting=setting, seeds=1, new=("a",))
         kept.table.rows, kept.rows = (whole, part, control), {whole.method: whole}
         assert choices_verdict(kept).word == word
 
@@ -311,7 +309,7 @@ def of_students(price, prices=(1.0, 3.0), asked=" -p prices 1,3"):
     runs = {f"s{one:g}": SimpleNamespace(configuration=about | {"price": one}) for one in prices}
     answers = {f"s{one:g}": Predictions(ids, label, made[one]) for one in prices}
     method, setting = "student of the rule", f"price {price:g}"
-    row = SimpleNamespace(method=method, setting=setting, seeds=1, records=(f"s{price:g}",))
+    row = Row(method, setting=setting, seeds=1, new=(f"s{price:g}",))
     return SimpleNamespace(
         name="it", notebook="retire_the_old", kind="main", known=None,
         table=SimpleNamespace(rows=(row,), notes=(), command=f"papermill it.ipynb{asked}"),

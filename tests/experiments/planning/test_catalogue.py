@@ -252,7 +252,7 @@ def test_estimates_say_where_they_come_from(places):
         "hardware": {"processor": "another", "cores": 64, "memory_gib": 1, "gpu": "one"},
     }
     extend_study(places[1] / "bcwi", [record], [])
-    table = ResultTable("made-up", (Row("old model", seeds=3, records=(behind.id,)),))
+    table = ResultTable("made-up", (Row("old model", seeds=3, new=(behind.id,)),))
     keep_table(table, f"bcwi-{second.task}-mini-cost", results=places[1])
     found = survey([first, second, third], *places)
     assert [one.source for one in found] == [
@@ -281,11 +281,11 @@ def test_durations(seconds, text):
 
 
 def test_a_name_of_the_list_means_all_that_is_kept_of_it():
-    added = ["bcwi-pydoc-mini-basin", "bcwi-massive_adddata-mini-basin"]
-    assert sorted(kept_names(["bcwi:basin"], ROOT / "results")) == sorted(added)
+    added = ["bcwi-pydoc-mini-baselines", "bcwi-massive_adddata-mini-baselines"]
+    assert sorted(kept_names(["bcwi:baselines"], ROOT / "results")) == sorted(added)
     # names of kept tables are themselves, and what is meant twice comes once
-    assert kept_names([added[0], "bcwi:basin", added[0]], ROOT / "results")[0] == added[0]
-    assert len(kept_names([*added, "bcwi:basin"], ROOT / "results")) == 2
+    assert kept_names([added[0], "bcwi:baselines", added[0]], ROOT / "results")[0] == added[0]
+    assert len(kept_names([*added, "bcwi:baselines"], ROOT / "results")) == 2
     (soup,) = kept_names(["bcwi:soup"], ROOT / "results")
     assert soup == "bcwi-massive_adddata-mini-soup"
     whole = kept_names(["bcwi"], ROOT / "results")

@@ -62,17 +62,12 @@ def shuffled(predictions, seed):
 
 
 def test_a_row_holds_what_one_counts_by_hand():
-    row = measure("new model", OLD, NEW, setting="as it is", records=["run 1", "run 2"])
+    row = measure("new model", OLD, NEW, setting="as it is")
     assert row.accuracy == pytest.approx((0.75, 0.1 / sqrt(2)))
     assert row.nfr == pytest.approx((0.1, 0.2 / sqrt(2)))
     assert row.pfr == pytest.approx((0.2, 0.2 / sqrt(2)))
     assert row.as_old == pytest.approx((0.7, 0.4 / sqrt(2)))
-    assert (row.method, row.setting, row.seeds, row.records) == (
-        "new model",
-        "as it is",
-        2,
-        ("run 1", "run 2"),
-    )
+    assert (row.method, row.setting, row.seeds) == ("new model", "as it is", 2)
     assert row.difference is None and not row.pays and row.selection == {}
 
 
@@ -220,7 +215,7 @@ ROWS = (
         "fair",
         0.05,
         selection={"accuracy": (0.95, 0.01), "nfr": (0.04, 0.002)},
-        records=("run-1", "run-2"),
+        new=("run-1", "run-2"),
     ),
     Row("vote of 20"),
 )
@@ -365,7 +360,9 @@ def refuse(constant):
 
 
 def test_a_table_comes_back_whole(tmp_path):
-    measured = measure("treated", OLD[:1], TREATED[:1], NEW[:1], "weight 1", (OLD, NEW), ["run-a"])
+    tried = ((0.0, ("run-1",)), (1.0, ("run-2",)))
+    measured = measure("treated", OLD[:1], TREATED[:1], NEW[:1], "weight 1", (OLD, NEW))
+    measured = replace(measured, new=("run-2",), tried=tried)
     figures = {("good", "accuracy"): (93.05, 0.09), ("fair", "nfr"): (1.5, None)}
     table = ResultTable(
         "a|title",
@@ -378,7 +375,7 @@ def test_a_table_comes_back_whole(tmp_path):
     table.save(path)
     content = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
     assert (
-        content["rows"][4]["records"] == ["run-1", "run-2"]
+        content["rows"][4]["new"] == ["run-1", "run-2"]
         and content["command"] == "papermill nbs/gated_fusion.ipynb"
     )
     assert [row["pays_with_accuracy"] for row in content["rows"]] == [
@@ -931,9 +928,7 @@ def test_a_latex_tabular_has_a_line_a_row_and_no_bare_signs():
 
 def test_a_csv_holds_the_numbers_unrounded_and_no_formula():
     rows = [
-        Row(
-            "=new", "@λ 1", seeds=3, accuracy=(0.8125, 0.01), nfr=(0.03125, nan), records=("a", "b")
-        )
+        Row("=new", "@λ 1", seeds=3, accuracy=(0.8125, 0.01), nfr=(0.03125, nan), new=("a", "b"))
     ]
     (line,) = csv.DictReader(ResultTable("t", tuple(rows)).to_csv().splitlines())
     assert line["method"] == "'=new" and line["setting"] == "'@λ 1"

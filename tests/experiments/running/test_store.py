@@ -215,14 +215,28 @@ def test_runs_that_no_table_names_can_be_taken_out(tmp_path):
         kept = [store.Kept(name, "test", Predictions(IDS, prediction=[seed] * 6))]
         store.extend_study(folder, [record(seed)], kept)
     (folder / "tables.json").write_text(f'{{"a table": {{"records": ["{names[2]}"]}}}}')
-    store.drop_runs(folder, names[:1])
+    store.prune_study(folder, names[:1], ())
     left = store.read_records(folder)
     assert sorted(left) == sorted(names[1:])
     assert store.checked_predictions(folder, left[names[1]], "test").prediction.tolist() == [1] * 6
     for name, why in ((names[2], "a table names it"), (names[0], "not there")):
         with pytest.raises(ValueError, match=why):
-            store.drop_runs(folder, [name])
+            store.prune_study(folder, [name], ())
     assert sorted(store.read_records(folder)) == sorted(names[1:])
+
+
+def test_logits_that_nothing_reads_go_and_answers_stay(tmp_path):
+    folder, name = tmp_path / "study", record(0)["id"]
+    logits = np.arange(12, dtype="float16").reshape(6, 2)
+    answers = [Predictions(IDS, logits=logits + shift) for shift in (0, 1)]
+    splits = ("selection", "test")
+    kept = [store.Kept(name, *pair) for pair in zip(splits, answers)]
+    store.extend_study(folder, [record(0)], kept)
+    store.prune_study(folder, [], {(name, "test")})
+    left = store.read_records(folder)[name]
+    found = [store.checked_predictions(folder, left, split) for split in splits]
+    assert found[0].logits is None and (found[1].logits == logits + 1).all()
+    assert all((one.prediction == was.prediction).all() for one, was in zip(found, answers))
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_ensembles_have_further_members_and_others_need_none(begun):
     models.train()
     assert (models.size, models.members, len(models.ensembles)) == (2, 3, 2)
     assert (seeds_of(models.olds), seeds_of(models.news)) == ([0, 1, 2], [1000, 1001, 1002])
-    assert [len(average.runs) for side in models.ensembles for average in side] == [2] * 4
+    assert [len(average.members) for side in models.ensembles for average in side] == [2] * 4
     assert len(models.pair.olds) == len(models.pair.paired) == 2 and len(models.pair.news) == 3
     assert (begun("3").members, begun("main", ensemble=4).size) == (2, 4)
     with models.study.running(models.labels):

@@ -68,7 +68,7 @@ def test_a_row_names_the_members_of_its_groups_alone():
     """Three members a side hold one group of two; the number of records tells the size."""
     rows = size_rows(Sides("same", OLDS[:3], NEWS[:3]))
     assert [row.method for row in rows] == ["single models", "ensembles of 2", "ensembles of 3"]
-    assert rows[1].records == ("o0", "o1", "n0", "n1") and rows[1].seeds == 1
+    assert rows[1].records == ("n0", "n1", "o0", "o1") and rows[1].seeds == 1
     assert [len(row.records) for row in rows] == [6, 4, 6]
 
 

@@ -22,7 +22,6 @@ from compatkit.experiments.studies.rule_rows import (
     chosen_price,
     ensemble_note,
     ensemble_rows,
-    fitted,
     mixture_rows,
     published_method,
     published_row,
@@ -30,6 +29,7 @@ from compatkit.experiments.studies.rule_rows import (
     rule_curve,
     rule_curves,
     rule_row,
+    ruled,
 )
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
@@ -59,7 +59,7 @@ def made_up_upgrade(seeds=2, n=400):
 
 
 UPGRADE = made_up_upgrade()
-OWN = fitted(UPGRADE, "new model's posterior")
+OWN = ruled(UPGRADE, "new")
 
 
 def means(decide, split="test"):
@@ -68,30 +68,31 @@ def means(decide, split="test"):
     return (np.mean([one.accuracy_new for one in counts]), np.mean([one.nfr for one in counts]))
 
 
-def selection(posteriors):
+def selection(rules):
     """What the choice of a price looks at: (old, new, posterior) and the untreated answers."""
     pairs = UPGRADE.pairs("selection")
-    triples = [(*pair, one) for pair, one in zip(pairs, posteriors("selection"))]
+    triples = [(*pair, one.posterior_on("selection")) for pair, one in zip(pairs, rules)]
     return triples, [new for _, new in pairs]
 
 
 def test_a_curve_begins_at_the_new_model_and_holds_the_rule_at_each_price():
-    (accuracy, nfr), spread = rule_curve(UPGRADE, OWN, (0, 2.0))
+    (accuracy, nfr), spread = rule_curve(OWN, (0, 2.0))
     assert (accuracy[0], nfr[0]) == pytest.approx(means(lambda old, new: new))
     assert (accuracy[1], nfr[1]) == pytest.approx(means(lambda old, new: keep_old(old, new, 2.0)))
     assert spread.shape == (2, 2) and (spread > 0).all()
     one = replace(UPGRADE, olds=UPGRADE.olds[:1])
-    assert np.isnan(rule_curve(one, fitted(one, "pooled"))[1]).all()  # a seed alone has none
+    assert np.isnan(rule_curve(ruled(one, "pooled"))[1]).all()  # a seed alone has none
 
 
 def test_posteriors_are_fitted_on_selection_for_both_splits():
-    pooled = fitted(UPGRADE, "pooled")
-    assert pooled("test") is pooled("selection") and OWN("test") == [None, None]
+    pooled = [one.posterior_on for one in ruled(UPGRADE, "pooled")]
+    assert all(one("test") is one("selection") for one in pooled)
+    assert [one.posterior_on("test") for one in OWN] == [None, None]
     expected = [pool(old, new) for old, new in UPGRADE.pairs("selection")]
     for split in ("selection", "test"):
-        for ours, theirs, (old, new) in zip(pooled(split), expected, UPGRADE.pairs(split)):
+        for ours, theirs, (old, new) in zip(pooled, expected, UPGRADE.pairs(split)):
             same = theirs.posterior(old, new).logits
-            assert np.array_equal(ours.posterior(old, new).logits, same)
+            assert np.array_equal(ours(split).posterior(old, new).logits, same)
 
 
 def test_the_price_is_the_one_with_the_lowest_nfr_among_those_on_a_par():
@@ -106,30 +107,34 @@ def test_the_price_is_the_one_with_the_lowest_nfr_among_those_on_a_par():
 
 
 def test_a_row_says_when_no_price_was_on_a_par():
-    def wrong(split):
+    def at_chance(new):
         """A posterior that knows nothing: what it answers is as good as chance."""
-        noise = np.random.default_rng(0)
-        return [new.replace(logits=noise.normal(size=(400, 4))) for _, new in UPGRADE.pairs(split)]
+        noise, splits = np.random.default_rng(0), {}
+        for split in ("selection", "test"):
+            answered = new.predictions(split)
+            splits[split] = answered.replace(logits=noise.normal(size=(400, 4)))
+        return made_up_run(f"chance {new.id}", splits)
 
+    wrong = list(map(at_chance, UPGRADE.news))
     row = rule_row(UPGRADE, "rule", wrong, "nothing")
-    assert row.setting.endswith("; none was on a par; needs nothing")
-    price, _ = chosen_price(*selection(wrong))
-    (accuracy, _), _ = rule_curve(UPGRADE, wrong, TRIED_PRICES, "selection")
+    assert not row.qualified and row.words.endswith("needs nothing; no setting qualified")
+    price, _ = chosen_price(*selection(ruled(UPGRADE, wrong)))
+    (accuracy, _), _ = rule_curve(ruled(UPGRADE, wrong), TRIED_PRICES, "selection")
     assert price == TRIED_PRICES[int(np.argmax(accuracy))]
 
 
-@pytest.mark.parametrize("name", POSTERIORS)
+@pytest.mark.parametrize("name", POSTERIORS.values())
 def test_a_row_holds_the_rules_answers_on_both_splits(name):
-    row = rule_row(UPGRADE, "rule", fitted(UPGRADE, name), "something", UPGRADE.olds[:1])
+    row = rule_row(UPGRADE, "rule", name, "something")
     price = float(row.setting.removeprefix("price ").split(";")[0])
     for split, found in (
         ("test", (row.accuracy[0], row.nfr[0])),
         ("selection", (row.selection["accuracy"][0], row.selection["nfr"][0])),
     ):
-        one_a_seed = iter(fitted(UPGRADE, name)(split))
+        one_a_seed = (one.posterior_on(split) for one in ruled(UPGRADE, name))
         expected = means(lambda old, new: keep_old(old, new, price, next(one_a_seed)), split)
         assert found == pytest.approx(expected)
-    assert row.records == ("new 0", "new 1", "old 0", "old 1") and row.difference is not None
+    assert row.records == ("old 0", "new 0", "old 1", "new 1") and row.difference is not None
 
 
 def test_certified_prices_are_each_seeds_own():
@@ -184,7 +189,7 @@ def shelf(monkeypatch):
     }
     tables = {
         "gated_fusion-tiny-mini-a-1": ResultTable(
-            "", (Row("dynamic distillation", "λ 1", records=tuple(runs)),)
+            "", (Row("dynamic distillation", "λ 1", new=tuple(runs)),)
         )
     }
     labels = {
@@ -199,11 +204,11 @@ def shelf(monkeypatch):
 
 
 def test_a_method_is_read_where_it_treated_these_very_models(shelf):
-    setting, runs = published_method(UPGRADE, "mini", "dynamic distillation")
-    assert (setting, [run.id for run in runs]) == ("λ 1", ["distilled 0", "distilled 1"])
-    assert published_method(UPGRADE, "paper", "dynamic distillation") == ("", [])
+    row, runs = published_method(UPGRADE, "mini", "dynamic distillation")
+    assert (row.setting, [run.id for run in runs]) == ("λ 1", ["distilled 0", "distilled 1"])
+    assert published_method(UPGRADE, "paper", "dynamic distillation") == (None, [])
     assert published_method(replace(UPGRADE, name="b"), "mini", "dynamic distillation")[1] == []
-    assert published_method(UPGRADE, "mini", "gated fusion") == ("", [])
+    assert published_method(UPGRADE, "mini", "gated fusion") == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -223,7 +228,7 @@ def test_a_method_of_other_models_is_left_out(shelf, parents, taken):
 
 def test_a_method_that_lacks_a_seed_or_that_this_notebook_kept_is_left_out(shelf):
     del shelf.runs["distilled 1"]
-    assert published_method(UPGRADE, "mini", "dynamic distillation") == ("", [])
+    assert published_method(UPGRADE, "mini", "dynamic distillation") == (None, [])
     shelf.tables["decisions-tiny-mini-a-main"] = shelf.tables.pop("gated_fusion-tiny-mini-a-1")
     assert published_row(UPGRADE, "mini", "dynamic distillation") == Row("dynamic distillation")
 
@@ -232,7 +237,7 @@ def test_published_methods_stand_with_and_without_the_rule(shelf):
     alone, ruled = published_rows(UPGRADE, "mini", "dynamic distillation", "old answer")
     new = UPGRADE.old_and_new()[1]
     assert (alone.setting, alone.nfr, alone.accuracy) == ("λ 1", new.nfr, new.accuracy)
-    same = rule_row(UPGRADE, "rule", fitted(UPGRADE, "new model's posterior"), "old answer")
+    same = rule_row(UPGRADE, "rule", "new", "old answer")
     assert (ruled.method, ruled.nfr) == ("dynamic distillation + rule", same.nfr)
     assert {"old 1", "new 1", "distilled 1"} < set(ruled.records)
     missing = published_rows(UPGRADE, "mini", "gated fusion", "old logits")

@@ -11,8 +11,8 @@ import tiny
 from compatkit.distillation import LogitDifferenceInhibition
 from compatkit.experiments.models.recipes import Experiment
 from compatkit.experiments.models.upgrades import Search
+from compatkit.experiments.reporting.expressions import Mean
 from compatkit.experiments.studies.sides import (
-    Average,
     Compared,
     Seen,
     Update,
@@ -46,7 +46,7 @@ RIGHT, WRONG = Fixed("right", 0, 1, 2, 0, 1, 2), Fixed("wrong", 1, 1, 2, 0, 1, 2
 
 
 def test_an_average_is_the_mean_of_its_members_logits_and_names_them_all():
-    both = Average((RIGHT, WRONG))
+    both = Mean((RIGHT, WRONG))
     assert both.id == "right wrong"
     assert both.predictions("test").logits[0].tolist() == [1.0, 1.0, 0.0]
     assert both.predictions("test").logits[1].tolist() == [0.0, 2.0, 0.0]
@@ -62,18 +62,18 @@ def test_neighbouring_runs_make_an_ensemble_a_seed():
 def test_the_run_itself_answers_all_examples():
     seen = Seen(RIGHT, None, False)
     assert bare(seen) is RIGHT and bare(RIGHT) is RIGHT
-    assert bare(Average((seen, seen))).runs == (RIGHT, RIGHT)
+    assert bare(Mean((seen, seen))).members == (RIGHT, RIGHT)
 
 
 def test_a_method_with_its_own_old_model_says_how_accurate_that_is():
     own = Compared("ensemble", [WRONG], [RIGHT]).row([RIGHT], [RIGHT])
-    assert own.setting == "its old model: 83.33%" and own.records == ("right", "wrong")
+    assert own.setting == "its old model: 83.33%" and (own.new, own.old) == (("right",), ("wrong",))
 
 
 def test_an_old_model_of_its_own_at_a_later_seed_is_named_too():
     sides = [RIGHT, WRONG], [RIGHT, RIGHT]
     row = Compared("most central of 2", *sides).row([RIGHT, RIGHT], [RIGHT, RIGHT])
-    assert row.setting == "its old model: 91.67%" and row.records == ("right", "wrong")
+    assert row.setting == "its old model: 91.67%" and row.old == ("right", "wrong")
     usual = Compared("treated", [RIGHT], [WRONG], "λ 1").row([RIGHT], [RIGHT], all_classes=True)
     assert usual.setting == "λ 1; all classes: 83.33%" and usual.nfr[0] == pytest.approx(1 / 6)
     assert usual.difference is not None and usual.records == ("wrong",)
@@ -84,7 +84,7 @@ def test_a_searched_method_says_its_setting_and_whether_it_was_on_a_par():
     found = Search(LogitDifferenceInhibition(0.1, 2), [WRONG], [], False)
     method = Compared.of("ELODI", [RIGHT], found)
     assert (method.olds, method.news, method.models) == ([RIGHT], [WRONG], 1)
-    assert method.setting == "λ 0.1, top 2; none was on a par"
+    assert method.setting == "λ 0.1, top 2" and not method.qualified
 
 
 def test_pct_prints_errors_of_both_sides():

@@ -436,7 +436,7 @@ def test_running_may_be_entered_again_inside(trained):
 
 def kept_row(method, accuracy, nfr, difference=None):
     pairs = {"accuracy": (accuracy, 0.01), "nfr": (nfr, 0.01), "pfr": (0.1, 0.01)}
-    return Row(method, "", 3, **pairs, as_old=(0.5, 0.0), difference=difference, records=("r1",))
+    return Row(method, "", 3, **pairs, as_old=(0.5, 0.0), difference=difference, new=("r1",))
 
 
 def kept_table():

@@ -10,6 +10,7 @@ import tiny
 
 from compatkit.bcwi import Choice
 from compatkit.experiments.models import update_trainings
+from compatkit.experiments.reporting.expressions import leaves
 from compatkit.experiments.studies.study import Study
 from compatkit.experiments.studies.update_studies import (
     Dial,
@@ -98,12 +99,14 @@ def test_a_line_to_the_target_ends_there_however_its_units_are_numbered(models, 
             assert (curve.answers[0].prediction == target.prediction).all()
             assert (curve.answers[-1].prediction == old.prediction).all()
     assert len(asked) == len(models.targets), "those of one line alone are renumbered, once each"
+    for dial in (plain, matched):
+        dial.curves("new_selection")
     told = [
-        [run.configuration for run in dial.runs if run.configuration["kind"] == "sweep"]
+        [one.run.configuration for seed in (0, 1) for one in leaves(dial.at(0.5, seed))]
         for dial in (plain, matched)
     ]
     assert all("matched" not in one for one in told[0]) and all(one["matched"] for one in told[1])
-    starts = [run.id for run in models.targets]
+    starts = [run.id for run in models.targets for _ in ("selection", "test")]
     assert [one["parents"][1] for one in told[0]] == starts
 
 
@@ -172,7 +175,8 @@ def test_a_choice_is_noted_and_its_row_stands_in_the_table(models):
     assert (
         chosen.method == "BCWI" and chosen.setting == dial.words(choice) and 0 <= choice.alpha < 1
     )
-    assert set(chosen.records) >= {run.id for run in [*models.olds, *models.news]}
+    swept = [leaf for seed in (0, 1) for leaf in leaves(dial.at(choice.alpha, seed))]
+    assert set(chosen.records) == {run.id for run in swept} and len(swept) == 4
     untreated = rows.untreated()
     assert [row.method for row in untreated] == ["old model", "target model", "new model"]
     assert untreated[0].nfr[0] == 0
@@ -218,9 +222,9 @@ def test_lines_bands_and_labels(models):
 
 
 def test_words_of_a_dial():
-    dial = Dial("BCWI", print)
+    dial = Dial("BCWI", print, print)
     assert dial.words(Choice(0.4, True, "")) == "α 0.4"
-    assert dial.words(Choice(0.0, False, "")) == "α 0: none qualified"
+    assert dial.words(Choice(0.0, False, "")) == "α 0"
 
 
 def test_the_baselines_are_made_by_name(models):
