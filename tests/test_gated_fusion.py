@@ -612,6 +612,12 @@ def test_a_cache_is_saved_with_the_model(tmp_path):
         ("embeddings", lambda kept: kept[:, :-1] / 0),
         ("embeddings", lambda kept: kept[:-1]),
         ("keys", lambda kept: kept[torch.zeros(len(kept), dtype=torch.long)]),
+        ("keys", lambda kept: kept[:, :-1]),
+        ("keys", lambda kept: kept.float()),
+        ("keys", lambda kept: kept[:, 0]),
+        ("keys", lambda kept: kept[0, 0]),
+        ("centre", lambda kept: kept * torch.nan),
+        ("centre", lambda kept: kept[:-1]),
         ("logits", None),
     ],
 )
