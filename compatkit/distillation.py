@@ -38,8 +38,10 @@ def shared_columns(
     old_classes: tuple[int, ...] | None,  # the new index of each old column
 ) -> torch.Tensor:
     """The new model's logits for the old model's classes (N, C_old); ValueError if widths or
-    values do not fit.
+    values do not fit, or the batch is empty: the mean over no example is no number.
     """
+    if not len(logits):
+        raise ValueError("the batch is empty: a loss is a mean over at least one example")
     width = logits.shape[1] if old_classes is None else len(old_classes)
     check_old_logits(old_logits, width, len(logits))
     if old_classes is None:

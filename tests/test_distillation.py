@@ -74,6 +74,23 @@ def test_the_loss_is_the_formula(weight, temperature):
     )
 
 
+@pytest.mark.parametrize(
+    "treatment",
+    [
+        DynamicDistillation(),
+        NaiveReweighting(),
+        FocalDistillation(),
+        FocalDistillation("kl"),
+        LogitDifferenceInhibition(top=1),
+        DynamicDistillation(old_classes=(0, 2)),
+    ],
+)
+def test_an_empty_batch_is_refused(treatment):
+    width = len(treatment.old_classes or LOGITS[0])
+    with pytest.raises(ValueError, match="the batch is empty"):
+        treatment.loss(LOGITS[:0], LABEL[:0], OLD[:0, :width])
+
+
 def test_random_batches_too():
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):

@@ -261,6 +261,26 @@ def test_a_teacher_that_gives_no_number_is_refused(side, value, whole):
             )
 
 
+@pytest.mark.parametrize("mask", ["old_right", "token_likelihood", "sequence_likelihood"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_old_model_that_decides_and_gives_no_number_is_refused(mask, whole):
+    states, weight, bias, new, old, labels = made_up()
+    old[:, 4, 3] = float("nan")  # it would win no comparison, and every token were the new one's
+    student = (states @ weight.T + bias).detach()
+    for one in (old, kept(old, labels, 5)) if whole else (HiddenStates(old, torch.eye(V)),):
+        with pytest.raises(ValueError, match="not finite"):
+            compatibility_loss_from_hidden(student, new, one, labels, mask)
+
+
+def test_a_batch_that_teaches_nothing_is_refused():
+    states, weight, bias, new, old, labels = made_up()
+    nothing = torch.full_like(labels, -100)
+    pair = [top_tokens(one[:0, 0], labels[:0, 0], 5, 2.0) for one in (new, old)]
+    for teachers in ((new, old), pair):
+        with pytest.raises(ValueError, match="nothing to learn from"):
+            compatibility_loss_from_hidden(states @ weight.T + bias, *teachers, nothing)
+
+
 def test_limits():
     states, weight, bias, new, old, labels = made_up()
     logits = (states @ weight.T + bias).detach()
