@@ -143,6 +143,6 @@ def readable_by_harness(
     """
     from pyarrow.parquet import read_schema
 
-    wanted = {"ctx_a", "ctx_b"} if name == "hellaswag" else set()
-    tested = files[LANGUAGE_TASKS[name].tested]
-    return all(wanted <= set(read_schema(path).names) for path in tested)
+    source = LANGUAGE_TASKS[name]
+    wanted = set(source.more_columns)
+    return all(wanted <= set(read_schema(path).names) for path in files[source.tested])

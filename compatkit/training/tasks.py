@@ -313,7 +313,8 @@ def _read_split(files: list, split: str, source: Source):
         return _with_images(
             columns, table, source.image, f"{files[0].name} of {source.folder}"
         ), names
-    columns |= {field: table[field][:] for field in source.text}
+    # a text that is None is an empty one: a set of the hub cannot be mended
+    columns |= {field: [text or "" for text in table[field]] for field in source.text}
     if repeated := [one for one, times in Counter(columns["id"]).items() if times > 1]:
         raise ValueError(f"{files[0].name} of {source.folder}: repeated ids {repeated[:3]}")
     rows = Dataset.from_dict(columns)

@@ -1,5 +1,6 @@
 """lm-evaluation-harness asks the test questions of our own files; its answers are ours, by id."""
 
+import make_hub_cache
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,6 +8,7 @@ import pytest
 
 from compatkit.language import harness
 from compatkit.language.harness import (
+    HARNESS_TASKS,
     _chosen,
     _with_our_files,
     harness_answers,
@@ -14,7 +16,7 @@ from compatkit.language.harness import (
     readable_by_harness,
 )
 from compatkit.language.models import answer, byte_pairs, small_language_model
-from compatkit.language.tasks import Question, load_questions, task_files
+from compatkit.language.tasks import LANGUAGE_TASKS, Question, load_questions, task_files
 
 
 def goals(split, count):
@@ -46,6 +48,36 @@ def test_the_harness_answers_as_we_do(piqa):
     )
     assert list(asked.id) == list(ours.id) and list(asked.label) == list(ours.label)
     np.testing.assert_allclose(asked.logits, ours.logits, atol=1e-3)
+
+
+def hub_copy(folder, name):
+    """A made-up copy of the hub's set, as a folder of files."""
+    for split in ("train", "validation", "test"):
+        if (name, split) != ("gsm8k", "validation"):
+            rows = [make_hub_cache.question(name, split, number) for number in range(48)]
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.Table.from_pylist(rows), folder / name / f"{split}.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("name", HARNESS_TASKS)
+def test_training_prompts_are_those_of_the_harness(tmp_path, name):
+    from lm_eval.tasks import TaskManager
+
+    task = load_questions(name, hub_copy(tmp_path, name), as_in_paper=True)
+    path = _with_our_files(name, task_files(name, tmp_path)[0], 0, tmp_path)
+    theirs = TaskManager(include_defaults=False).load([str(path)])["tasks"][name]
+    tested = LANGUAGE_TASKS[name].tested
+    rows = {"train": theirs.training_docs(), tested: getattr(theirs, f"{tested}_docs")()}
+    assert len(task.learnt) == len(task.test) == 48
+    for one in (*task.learnt, *task.test):
+        split, number = one.id.split("-")
+        row = rows[split][int(number)]
+        assert one.prompt == theirs.doc_to_text(row)
+        choices = theirs.doc_to_choice(row) if HARNESS_TASKS[name] == "choice" else []
+        assert list(one.choices) == choices
+        right = theirs.doc_to_target(row)
+        assert one.answer == (choices[int(right)] if choices else right)
 
 
 def test_what_it_does_not_have_is_refused(piqa, monkeypatch):

@@ -11,12 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import make_hub_cache
 import numpy as np
 import pytest
 import tiny
 from datasets import ClassLabel, Dataset, Features, Image, Value
 
 import compatkit.training.tasks
+from compatkit.training.images import decode_image
 from compatkit.training.tasks import (
     EMBEDDED,
     PYDOC_MODULES,
@@ -289,6 +291,22 @@ def test_every_task_from_the_hub_is_the_one_of_the_local_copy(name, tmp_path, fr
     found = dict(from_the_hub[name])
     assert found.pop("source") == "hub"
     assert found == described(load_task(name, tmp_path))
+
+
+def test_the_oddities_of_the_hubs_rows(tmp_path, monkeypatch):
+    make_hub_cache.main(tmp_path, (), ("glue", "intents", "images"))
+    place = "huggingface_hub._snapshot_download.constants.HF_HUB_CACHE"
+    monkeypatch.setattr(place, str(tmp_path / "hub"))
+    for name in (*make_hub_cache.GLUE, "massive", "banking77", "ag_news"):
+        task = load_task(name)
+        read = [(task.train, task.selection, task.test)[n] for n in (0, 2)]
+        texts = [text for rows in read for field in task.text_fields for text in rows[field]]
+        assert task.source == "hub" and all(isinstance(text, str) for text in texts)
+        assert len(task.train) + len(task.selection) >= 96 and len(set(task.train["id"])) > 80
+    for name in ("imagenet", "inaturalist"):
+        images = image_files(load_task(name, tmp_path / "folders").train, "image")
+        shapes = {tuple(decode_image(one, side=32).shape) for one in images}
+        assert shapes == {(3, 32, 32)}, "grey ones, and those of four colours, too"
 
 
 def test_a_cache_with_another_part_of_the_repository_is_no_copy(tmp_path):
