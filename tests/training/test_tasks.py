@@ -367,6 +367,7 @@ def test_hidden_test_labels_give_two_fixed_halves_of_validation(tmp_path):
     labelled = load_task("sst2", tmp_path)  # the local copy of SST-2 carries the treebank's labels
     assert (len(labelled.selection), len(labelled.test)) == (21, 30) and labelled.rule != task.rule
     assert labelled.fingerprint != task.fingerprint
+    assert task.undivided() is task and labelled.undivided() is labelled  # nothing came from train
 
 
 def test_without_validation_a_fixed_tenth_of_train_is_kept_for_choosing(tmp_path):
@@ -380,7 +381,7 @@ def test_without_validation_a_fixed_tenth_of_train_is_kept_for_choosing(tmp_path
         range(50), key=lambda number: hashlib.sha256(f"selection\0train-{number}".encode()).digest()
     )[:5]
     assert set(task.selection["id"]) == {f"train-{number}" for number in expected}
-    assert "tenth of train" in task.rule
+    assert "tenth of train" in task.rule and len(task.undivided().train) == 50
 
 
 def test_a_part_of_the_training_split_says_so(tmp_path):
@@ -639,6 +640,10 @@ def test_sets_of_class_folders(name, validation, tmp_path):
         6,
     ) and task.rule.endswith("test: the validation set")
     assert "validation-dog/dog_2.pgm" in task.test["id"][:]
+    whole = task.undivided()
+    assert sorted(whole.train["id"]) == sorted([*task.train["id"], *task.selection["id"]])
+    assert whole.train["id"][:] == sorted(whole.train["id"]) and whole.rule != task.rule
+    assert whole.selection["id"][:] == task.selection["id"][:] and whole.undivided() is whole
     row = task.test[task.test["id"].index("validation-dog/dog_2.pgm")]
     assert row["label"] == 1 and row["image"].size == (7, 4) and row["image"].getpixel((0, 0)) == 72
 
