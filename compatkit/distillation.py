@@ -38,8 +38,10 @@ def shared_columns(
     old_classes: tuple[int, ...] | None,  # the new index of each old column
 ) -> torch.Tensor:
     """The new model's logits for the old model's classes (N, C_old); ValueError if widths or
-    values do not fit.
+    values do not fit, or the batch is empty: the mean over no example is no number.
     """
+    if not len(logits):
+        raise ValueError("the batch is empty: a loss is a mean over at least one example")
     width = logits.shape[1] if old_classes is None else len(old_classes)
     check_old_logits(old_logits, width, len(logits))
     if old_classes is None:
@@ -200,7 +202,7 @@ class FocalDistillation(_FilteredDistance):
         beta: float = 5.0,  # β, at least 0: added where the old model is right
         temperature: float = 100.0,  # τ, above 0, of "kl"
         weight: float = 1.0,  # λ, at least 0
-        over_classes: str = "sum",  # of "logits": PCT's equation 9, or "mean": C times smaller
+        over_classes: str = "mean",  # of "logits"; "sum": PCT's equation 9, C times as large
         # the new index of each old column, where the old model knows fewer classes
         old_classes: tuple | None = None,
     ):
@@ -211,7 +213,8 @@ class FocalDistillation(_FilteredDistance):
             if value not in valid:
                 raise ValueError(f"{name} is {value!r}; valid are {' and '.join(map(repr, valid))}")
         super().__init__(weight, old_classes)
-        self.distance, self.over_classes = distance, over_classes
+        self.distance = distance
+        self.over_classes = over_classes if distance == "logits" else "sum"  # a divergence is one
         self.alpha, self.beta = _number("alpha", alpha), _number("beta", beta)
         self.temperature = _number("temperature", temperature, above=True)
 

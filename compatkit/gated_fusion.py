@@ -27,6 +27,7 @@ from transformers.utils import ModelOutput
 # %% ../nbs/gated_fusion.ipynb #569421e7
 from .training.loop import Treatment, check_old_logits
 from .training.models import last_linear, quiet_loading
+from .weights.checkpoints import read_tensors
 
 # %% ../nbs/gated_fusion.ipynb #9f371d33
 class Gate(nn.Sequential):
@@ -355,25 +356,36 @@ class OldLogitsCache:
         """Read a cache that save_pretrained wrote. FileNotFoundError if the folder has none,
         ValueError for one that holds what `add` refuses.
         """
-        from safetensors.torch import load_file
-
         path = Path(folder) / "old_logits_cache.safetensors"
         if not path.is_file():
             raise FileNotFoundError(
                 f"no {path.name} in {folder}; write one with OldLogitsCache.save_pretrained"
             )
-        content, cache = load_file(str(path)), cls()
-        if missing := {"keys", "centre", "embeddings", "logits"} - set(content):
-            raise ValueError(f"{path} lacks {', '.join(sorted(missing))}: write the cache anew")
-        keys = [bytes(key).hex() for key in content["keys"].tolist()]
-        if keys:
-            try:
-                cache._check(keys, content["embeddings"], content["logits"])
-            except ValueError as error:
-                raise ValueError(f"{path}: {error}; write the cache anew") from None
-            cache.centre = content["centre"]
-            cache._append(keys, content["embeddings"], content["logits"])
+        cache = cls()
+        try:
+            cache._take(read_tensors(path, ("keys", "centre", "embeddings", "logits")))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; write the cache anew") from None
         return cache
+
+    def _take(self, content: dict[str, torch.Tensor]) -> None:
+        """Hold what was saved. ValueError for what `add` refuses."""
+        if content["keys"].shape == (0,):
+            return
+        centre, embeddings, logits = (
+            _own(content[name]) for name in ("centre", "embeddings", "logits")
+        )
+        if content["keys"].dtype != torch.uint8 or content["keys"].ndim != 2:
+            raise ValueError("the keys are no rows of bytes")
+        keys = [bytes(key).hex() for key in content["keys"].tolist()]
+        self._check(keys, embeddings, logits)
+        if centre.shape != embeddings.shape[1:] or not torch.isfinite(centre).all():
+            raise ValueError(
+                f"the centre has the shape {tuple(centre.shape)}; expected "
+                f"{tuple(embeddings.shape[1:])}, all finite"
+            )
+        self.centre = centre
+        self._append(keys, embeddings, logits)
 
 # %% ../nbs/gated_fusion.ipynb #0a6fc756
 def _own(values):

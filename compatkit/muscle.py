@@ -109,8 +109,10 @@ class _Opinion(NamedTuple):
 
 def _to_old(mask: str, student: _Opinion | None, old: _Opinion | None, sequence) -> torch.Tensor:
     """(N,): which tokens are aligned to the old model; `sequence` (N,) says which sequence each
-    belongs to.
+    belongs to. ValueError where the old model's opinion is no number.
     """
+    if old is not None:
+        _without_nan(old.log_likelihood)
     if mask in _ALL_TO_ONE:
         return torch.full_like(sequence, mask == "none", dtype=torch.bool)
     if mask == "old_right":
@@ -356,7 +358,7 @@ def _check_source(name: str, source, student, labels, temperature: float) -> Non
                 f"the {name}'s distributions were kept at temperature {source.temperature}, not "
                 f"{temperature}: keep them again"
             )
-        if int(source.token.max()) >= width:
+        if (source.token >= width).any():
             raise ValueError(
                 f"the kept distributions of the {name} name token {int(source.token.max())}; the "
                 f"student knows {width}: {_OTHER_VOCABULARY}"

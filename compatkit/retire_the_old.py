@@ -30,6 +30,7 @@ from .support.answer_columns import columns_of
 from .support.messages import few
 from .training.loop import Rows, Treatment, check_old_logits, outputs
 from .training.models import last_linear
+from .weights.checkpoints import read_header, read_tensors
 
 # %% ../nbs/retire_the_old.ipynb #rto00011
 def tilted(
@@ -206,21 +207,23 @@ class OldLogitsHead(nn.Module):
 
         FileNotFoundError if the folder has none, ValueError if the file is of something else.
         """
-        from safetensors import safe_open
-
         path = Path(folder) / HEAD_FILE
         if not path.is_file():
             raise FileNotFoundError(
                 f"no {path.name} in {folder}; write one with OldLogitsHead.save_pretrained"
             )
-        with safe_open(str(path), "pt") as file:
-            sizes = (file.metadata() or {}).get("sizes")
-            if sizes is None:
-                raise ValueError(
-                    f"{path.name} does not say the sizes of a head: it is another file"
-                )
+        tensors, sizes = read_tensors(path), read_header(path)[1].get("sizes")
+        if sizes is None:
+            raise ValueError(f"{path.name} does not say the sizes of a head: it is another file")
+        try:
             head = cls(*json.loads(sizes))
-            head.load_state_dict({name: file.get_tensor(name) for name in file.keys()})
+            head.load_state_dict(tensors)
+        except (ValueError, TypeError, RuntimeError):
+            raise ValueError(
+                f"{path} holds no head of the sizes {sizes[:100]} that it names: learn it anew"
+            ) from None
+        if not all(torch.isfinite(value).all() for value in tensors.values()):
+            raise ValueError(f"{path} holds values that are not finite: learn the head anew")
         return head.eval()
 
 
@@ -414,9 +417,9 @@ class LearnedCache(OldLogitsCache):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "LearnedCache":
-        """Read what save_pretrained wrote. FileNotFoundError if the folder has no cache."""
-        from safetensors.torch import load_file
-
+        """Read what save_pretrained wrote. FileNotFoundError if the folder has no cache,
+        ValueError for one that holds what `add` refuses.
+        """
         cache = super().from_pretrained(folder)
         path = Path(folder) / _NEW_FILE
         if not path.is_file():
@@ -424,10 +427,23 @@ class LearnedCache(OldLogitsCache):
                 f"no {path.name} in {folder}: a plain OldLogitsCache was kept there, read it with "
                 "OldLogitsCache.from_pretrained"
             )
-        cache.new_logits = load_file(str(path))["new_logits"]
+        new_logits = read_tensors(path, ["new_logits"])["new_logits"]
         if (Path(folder) / HEAD_FILE).is_file():
             cache.head = OldLogitsHead.from_pretrained(folder)
+        if len(cache) and (cache.embeddings.numel() or cache.head is None):
+            try:
+                check_old_logits(new_logits, new_logits.shape[-1], len(cache))
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}; write the cache anew") from None
+            cache.new_logits = _tensor(new_logits)
         return cache
+
+    def _take(self, content: dict[str, torch.Tensor]) -> None:
+        """Hold what was saved, perhaps without the embeddings that a head made needless."""
+        if not content["embeddings"].numel():
+            forgotten = torch.zeros(len(content["keys"]), 0)
+            content = content | {"embeddings": forgotten, "centre": torch.zeros(0)}
+        super()._take(content)
 
 
 _NEW_FILE = "new_logits_cache.safetensors"

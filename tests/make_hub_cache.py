@@ -1,5 +1,5 @@
 """A Hugging Face cache without a network: tiny random weights under the papers' real ids, and
-made-up data sets.
+made-up data sets with the oddities of the real ones.
 
 `python tests/make_hub_cache.py FOLDER`, then HF_HOME=FOLDER HF_HUB_OFFLINE=1 (and
 COMPATKIT_DATA=FOLDER/folders for the image sets that are
@@ -271,6 +271,13 @@ def make_resnet(target: Path, name: str) -> None:
 # --- data -----------------------------------------------------------------------------------------
 
 
+def oddly(text: str, number: int, *marks: str) -> str | None:
+    """The text as every eighth row of the hub's sets may hold it, with one of the marks: "{} " for
+    a trailing blank, "" for a text that is None.
+    """
+    return marks[number // 8 % len(marks)].format(text) or None if number % 8 == 7 else text
+
+
 def write_table(path: Path, columns: dict, features: dict) -> None:
     """One Parquet file."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -290,15 +297,30 @@ def make_glue(target: Path) -> None:
             }
             label = [WORDS.index(text.split()[0]) % 2 for text in texts[columns[0]]]
             label = [-1] * size if hidden and split == "test" else label
+            if name == "sst2":  # a blank ends every sentence that has a public label
+                texts["sentence"] = [
+                    f"{one} " if split != "test" else one for one in texts["sentence"]
+                ]
+            else:
+                texts[columns[1]] = [
+                    oddly(one, row, " {}", "{} caf\u00e9", "")
+                    for row, one in enumerate(texts[columns[1]])
+                ]
+            # MRPC's own numbers leave some out
+            numbers = [row + row // 3 * (name == "mrpc") for row in range(size)]
             write_table(
                 target / name / f"{split}-00000-of-00001.parquet",
-                texts | {"label": label, "idx": list(range(size))},
+                texts | {"label": label, "idx": numbers},
                 features,
             )
 
 
 def make_intents(folder: Path) -> None:
-    """MASSIVE, Banking77 and AG News: the first word decides among six intents, four for news."""
+    """MASSIVE, Banking77 and AG News: the first word decides among six intents, four for news.
+
+    Some texts begin or end in a blank or a line end, or hold a backslash; MASSIVE has more columns
+    than are read, the intent before the text, and rows that are not in the order of their ids.
+    """
     for repository, config, text, label, converted in (
         ("AmazonScience/massive", "en-US", "utt", "intent", True),
         ("PolyAI/banking77", "default", "text", "label", True),
@@ -311,9 +333,17 @@ def make_intents(folder: Path) -> None:
         for seed, split in enumerate(SIZES if "massive" in repository else ("train", "test")):
             texts = sentences(SIZES[split], 50 + seed)
             answers = [WORDS.index(one.split()[0]) % len(classes) for one in texts]
-            given = {text: texts, label: answers} | (
-                {"id": [str(n) for n in range(len(texts))]} if "massive" in repository else {}
-            )
+            marks = ("\n{}", "{} ", "{} caf\u00e9", " {}\\\\n", "")
+            given = {text: [oddly(one, n, *marks) for n, one in enumerate(texts)], label: answers}
+            if "massive" in repository:
+                given = {
+                    "id": [str(7 * n + seed) for n in range(len(texts))][::-1],
+                    "locale": ["en-US"] * len(texts),
+                    "partition": [split.replace("validation", "dev")] * len(texts),
+                    label: answers,
+                    text: texts,
+                    "annot_utt": [f"[place : {one}]" for one in texts],
+                }
             features = {
                 name: ClassLabel(names=classes) if name == label else Value("string")
                 for name in given
@@ -350,35 +380,61 @@ def make_added_data(folder: Path) -> None:
 
 
 def question(name: str, split: str, number: int) -> dict:
-    """A row of a language task; the labels of PIQA's and HellaSwag's test are hidden."""
+    """A row of a language task, its columns in the hub's order; the labels of PIQA's and
+    HellaSwag's test are hidden.
+    """
     first, *others = sentences(5, seed_of(name, split, number))
     hidden = split == "test"
+    odd = oddly(first, number, "{} ", "{} caf\u00e9", "{}  film")
     return {
         "piqa": {
-            "goal": first,
-            "sol1": others[0],
+            "goal": odd,
+            "sol1": oddly(others[0], number + 1, "{} ", " {}", "don\u2019t {}"),
             "sol2": others[1],
             "label": -1 if hidden else number % 2,
         },
-        "hellaswag": {
-            "ind": number,
-            "activity_label": "Film",
-            "ctx": first,
-            "ctx_a": first,
-            "ctx_b": "",
-            "endings": others,
-            "label": "" if hidden else str(number % 4),
-        },
+        "hellaswag": _hellaswag(number, odd, others) | {"label": "" if hidden else str(number % 4)},
         "gsm8k": {
-            "question": f"{split}: {number} and {number}?",
-            "answer": f"<<{number}+{number}={2 * number}>> #### {2 * number}",
+            "question": oddly(f"{split}: {number} and {number}?", number, "{}  ", "\u20ac{}"),
+            "answer": f"It is\n<<{number}+{number}={2 * number}>> so\n#### {2 * number}",
         },
         "samsum": {
-            "id": f"{split}{number}",
-            "dialogue": f"Ann: {first}\r\nBob: {others[0]}",
-            "summary": others[1],
+            "id": f"1{seed_of(name, split, number)}" + "-1" * (number % 2),
+            "dialogue": _dialogue(split, number),
+            "summary": oddly(others[1], number + 1, "{} ", " {}"),
         },
     }[name]
+
+
+def _dialogue(split: str, number: int) -> str | None:
+    """One that is no text, one that stands in train and test."""
+    if (split, number) == ("train", 5):
+        return None
+    if (split, number) == ("train", 9):
+        return _dialogue("test", 0)
+    first, second, *_ = sentences(5, seed_of("samsum", split, number))
+    text = f"Ann: {first}\r\nBob: {second}"
+    return oddly(text, number, "{} ", "\r\n{}", "{} :\\")
+
+
+def _hellaswag(number: int, first: str, endings: list) -> dict:
+    """A row without its label: a caption of a film, or an article with WikiHow's marks, which has
+    no second half.
+    """
+    film = number % 2
+    start = f"{first}." if film else f"[header] How to {first} [title] {first}. [step]"
+    then = "then the Man from Rome" if film else "" if number % 4 else "In Winter [substeps] Go"
+    return {
+        "ind": 3 * number,
+        "activity_label": "Film" if film else "Home and Garden",
+        "ctx_a": start,
+        "ctx_b": then,
+        "ctx": f"{start} {then}".strip(),
+        "endings": [oddly(one, number, "{} ", "{} [step] Go on.", "[title] {}") for one in endings],
+        "source_id": f"activitynet~v_{number}" if film else f"wikihow~{number}",
+        "split": "train",
+        "split_type": "indomain",
+    }
 
 
 def seed_of(name: str, split: str, number: int) -> int:
@@ -406,7 +462,10 @@ def make_questions(folder: Path) -> None:
 
 
 def make_images(folder: Path) -> None:
-    """ImageNet and iNaturalist as folders of class folders; the class decides the brightness."""
+    """ImageNet and iNaturalist as folders of class folders; the class decides the brightness.
+
+    A few are grey, four colours of a printer, or a PNG under another name, as ImageNet holds them.
+    """
     generator = np.random.default_rng(0)
     for name in ("imagenet", "inaturalist"):
         for split, count in {"train": 10, "val": 2}.items():
@@ -415,7 +474,10 @@ def make_images(folder: Path) -> None:
                 place.mkdir(parents=True)
                 for image in range(count):
                     pixels = generator.integers(0, 120, (40, 48, 3)) + 30 * number
-                    Image.fromarray(pixels.astype(np.uint8)).save(place / f"{image}.jpg")
+                    kind = ("RGB", "L", "CMYK")[image % 3 if image > 6 else 0]
+                    form = "PNG" if (image, number) == (6, 0) else "JPEG"
+                    made = Image.fromarray(pixels.astype(np.uint8)).convert(kind)
+                    made.save(place / f"{image}.JPEG", form)
 
 
 def make_public_answers(folder: Path) -> None:

@@ -220,6 +220,7 @@ def test_alpha_one_is_never_chosen_and_none_says_so():
 def test_for_one_pair_the_paired_test_decides():
     curve = curve_of([0.83, 0.83, 0.829, 0.80, 0.7])
     assert choose_alpha(curve, margin=0.01).alpha == 0.5 == curve.chosen.alpha
+    assert curve.chosen.qualified
     assert choose_alpha(curve, margin=0.05).alpha == 0.75
     assert choose_alpha(curve) == choose_alpha(curve, margin=0.01)
     worse = choose_alpha(curve_of([0.83, 0.7, 0.7, 0.7, 0.7]), margin=0.01)

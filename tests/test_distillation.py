@@ -55,7 +55,7 @@ def by_hand(logits, label, old, weight=1.0, temperature=1.0):
     "plain, told",
     [
         (NaiveReweighting(), NaiveReweighting(1.0)),
-        (FocalDistillation(), FocalDistillation("logits", 1.0, 5.0, 100.0, 1.0, "sum")),
+        (FocalDistillation(), FocalDistillation("logits", 1.0, 5.0, 100.0, 1.0, "mean")),
         (DynamicDistillation(), DynamicDistillation(1.0, 1.0)),
         (LogitDifferenceInhibition(), LogitDifferenceInhibition(1.0)),
     ],
@@ -72,6 +72,23 @@ def test_the_loss_is_the_formula(weight, temperature):
     assert loss.shape == () and loss.item() == pytest.approx(
         by_hand(LOGITS, LABEL, OLD, weight, temperature), abs=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    "treatment",
+    [
+        DynamicDistillation(),
+        NaiveReweighting(),
+        FocalDistillation(),
+        FocalDistillation("kl"),
+        LogitDifferenceInhibition(top=1),
+        DynamicDistillation(old_classes=(0, 2)),
+    ],
+)
+def test_an_empty_batch_is_refused(treatment):
+    width = len(treatment.old_classes or LOGITS[0])
+    with pytest.raises(ValueError, match="the batch is empty"):
+        treatment.loss(LOGITS[:0], LABEL[:0], OLD[:0, :width])
 
 
 def test_random_batches_too():
@@ -276,7 +293,7 @@ def test_the_record_says_what_was_chosen():
 FILTERED = [
     NaiveReweighting(0.7),
     FocalDistillation("logits", 0.5, 3.0, weight=0.7),
-    FocalDistillation("logits", 0.5, 3.0, weight=0.7, over_classes="mean"),
+    FocalDistillation("logits", 0.5, 3.0, weight=0.7, over_classes="sum"),
     FocalDistillation("kl", 0.5, 3.0, 1.7, weight=0.7),
     LogitDifferenceInhibition(0.7),
     LogitDifferenceInhibition(0.7, top=2),
@@ -348,9 +365,10 @@ def test_a_filter_multiplies_its_own_example():
         assert FocalDistillation(distance, 0.0, 5.0, 1.0).loss(
             logits, label, old
         ).item() == pytest.approx(plain.item(), abs=1e-6)
-    assert FocalDistillation("logits", 1.0, 5.0).loss(logits, label, old).item() == pytest.approx(
-        plain.item() + 25 / 2, rel=1e-5
-    )
+    for over_classes, wide in (("sum", 1), ("mean", 2)):
+        focal = FocalDistillation("logits", 1.0, 5.0, over_classes=over_classes)
+        found = focal.loss(logits, label, old).item()
+        assert found == pytest.approx(plain.item() + 25 / 2 / wide, rel=1e-5)
 
 
 @pytest.mark.parametrize("distance", ["logits", "kl"])
@@ -374,10 +392,9 @@ def test_alpha_1_beta_0_is_ordinary_distillation():
     torch.testing.assert_close(
         FocalDistillation("kl", 1.0, 0.0, 3.0).loss(LOGITS, LABEL, OLD), hinton
     )
+    mean = F.cross_entropy(LOGITS, LABEL) + F.mse_loss(LOGITS, OLD) / 2
+    torch.testing.assert_close(FocalDistillation("logits", 1.0, 0.0).loss(LOGITS, LABEL, OLD), mean)
     matching = F.cross_entropy(LOGITS, LABEL) + F.mse_loss(LOGITS, OLD) * 3 / 2
-    torch.testing.assert_close(
-        FocalDistillation("logits", 1.0, 0.0).loss(LOGITS, LABEL, OLD), matching
-    )
     torch.testing.assert_close(LogitDifferenceInhibition().loss(LOGITS, LABEL, OLD), matching)
     assert torch.equal(
         FocalDistillation(alpha=0, beta=0).loss(LOGITS, LABEL, OLD), F.cross_entropy(LOGITS, LABEL)
@@ -786,7 +803,7 @@ def test_in_double_precision_the_loss_is_its_formula_to_the_last_digits():
     z, q = logits.numpy(), old.numpy()
     entropy = np.log(np.exp(z).sum(1)) - z[np.arange(4), label]
     weight = 0.1 + 0.7 * (q.argmax(1) == label.numpy())
-    expected = (entropy + 0.3 * weight * ((z - q) ** 2).sum(1) / 2).mean()
+    expected = (entropy + 0.3 * weight * ((z - q) ** 2).mean(1) / 2).mean()
     found = FocalDistillation(alpha=0.1, beta=0.7, weight=0.3).loss(logits, label, old).item()
     assert found == pytest.approx(expected, rel=1e-14)
 

@@ -203,6 +203,9 @@ def test_bfloat16_logits_are_fused_in_float32():
         found.new_logits.dtype == torch.bfloat16
         and found.logits.dtype == found.gate.dtype == torch.float32
     )
+    gate, embedding = fusion.gate.bfloat16(), found.embedding.bfloat16()
+    before = torch.nn.Sequential(*gate)(embedding)[:, 0]
+    assert torch.equal(gate(embedding), before.float().sigmoid())
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -337,16 +340,20 @@ def test_a_checkpoint_of_another_width_is_refused_by_name(tmp_path, change, tens
     )
 
 
-def test_a_checkpoint_without_its_gate_is_refused(tmp_path):
+def test_a_checkpoint_without_its_gate_or_with_another_is_refused(tmp_path):
     GatedFusion.from_model(new_model()).save_pretrained(tmp_path)
-    weights = {
-        name: value
-        for name, value in load_file(tmp_path / "model.safetensors").items()
-        if not name.startswith("gate.")
-    }
+    whole = load_file(tmp_path / "model.safetensors")
+    weights = {name: value for name, value in whole.items() if not name.startswith("gate.")}
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ValueError, match="gate"):
         GatedFusion.from_pretrained(tmp_path)
+    more = whole | {"second_gate.weight": torch.zeros(2)}
+    save_file(more, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match="second_gate"):
+        GatedFusion.from_pretrained(tmp_path)
+    save_file(whole, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    model, report = GatedFusion.from_pretrained(tmp_path, output_loading_info=True)
+    assert type(model) is GatedFusion and not report["missing_keys"]
 
 
 def test_code_beside_a_fusion_is_never_run(tmp_path):
@@ -519,6 +526,12 @@ def test_duplicates_and_ties_give_one_of_the_nearest():
     np.testing.assert_allclose(distances[np.arange(60), rows], smallest, atol=1e-6)
 
 
+def test_of_equally_near_ones_the_first_answers_whatever_the_blocks():
+    cache = OldLogitsCache()
+    cache.add(keys(*range(6)), torch.ones(6, 3), torch.arange(6.0)[:, None])
+    assert all(cache._nearest(torch.zeros(2, 3), block).tolist() == [0, 0] for block in (1, 2, 9))
+
+
 def test_neighbours_are_found_far_from_the_origin():
     # vectors of a trained encoder lie close together and far out: what they share must not drown
     # what tells them apart
@@ -612,6 +625,12 @@ def test_a_cache_is_saved_with_the_model(tmp_path):
         ("embeddings", lambda kept: kept[:, :-1] / 0),
         ("embeddings", lambda kept: kept[:-1]),
         ("keys", lambda kept: kept[torch.zeros(len(kept), dtype=torch.long)]),
+        ("keys", lambda kept: kept[:, :-1]),
+        ("keys", lambda kept: kept.float()),
+        ("keys", lambda kept: kept[:, 0]),
+        ("keys", lambda kept: kept[0, 0]),
+        ("centre", lambda kept: kept * torch.nan),
+        ("centre", lambda kept: kept[:-1]),
         ("logits", None),
     ],
 )

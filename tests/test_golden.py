@@ -104,7 +104,7 @@ def importances(world):
 TREATMENTS = {
     "plain": lambda world: None,
     "naive re-weighting": lambda world: NaiveReweighting(2.0),
-    "focal, logits": lambda world: FocalDistillation("logits", weight=0.02),
+    "focal, logits": lambda world: FocalDistillation("logits", weight=0.02, over_classes="sum"),
     "focal, KL": lambda world: FocalDistillation("kl", weight=0.5),
     "dynamic distillation": lambda world: DynamicDistillation(1.0),
     "logit difference": lambda world: LogitDifferenceInhibition(0.05, top=2),

@@ -324,9 +324,12 @@ def test_wrong_names_and_levels_are_refused():
     counts = FlipCounts(1, 1, 1, 1, 1)
     with pytest.raises(ValueError, match="choose one of accuracy_old"):
         counts.interval("NFR")
-    for name in ("nfr", "relative_nfr"):
+    for level in (0, 1, -0.5, 95, float("nan")):
+        for name in ("nfr", "relative_nfr", "accuracy_gain"):
+            with pytest.raises(ValueError, match="write .95 for 95 %"):
+                counts.interval(name, level)
         with pytest.raises(ValueError, match="write .95 for 95 %"):
-            counts.interval(name, 95)
+            clopper_pearson(1, 5, level)
 
 
 def test_html_shows_every_measure():

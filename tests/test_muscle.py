@@ -214,6 +214,32 @@ def test_with_fewer_words_kept_it_is_the_divergence_of_k_and_the_rest(k):
     assert loss < compatibility_loss(logits, new, old, labels, cross_entropy=0.2), "a lower bound"
 
 
+@pytest.mark.usefixtures("any_chunks")
+def test_words_that_the_student_does_not_have_join_the_rest():
+    states, weight, bias, new, old, labels = made_up()
+    logits = states @ weight.T + bias
+    vocabulary = torch.arange(V)
+    vocabulary[1::3] = -1  # of another tokenizer: a third of its words are lost
+    top = muscle._in_other_words(kept(old, labels, 6), vocabulary)
+    wanted, (positions, _) = 0, learnt_positions(labels)
+    for row, place in enumerate(positions.tolist()):
+        q, p = (torch.softmax(one.reshape(-1, V)[place].double() / 2, 0) for one in (old, logits))
+        words = [word for word in q.argsort(descending=True)[:6].tolist() if word % 3 != 1]
+        q, p = (torch.cat([one[words], 1 - one[words].sum()[None]]) for one in (q, p))
+        wanted = wanted + (q * (q / p).log()).sum() / len(positions)
+    loss = compatibility_loss_from_hidden(logits, kept(new, labels), top, labels, "none")
+    same(loss, wanted, [states, weight, bias])
+
+
+@pytest.mark.parametrize("mask", ["token_likelihood", "sequence_likelihood"])
+def test_who_is_as_likely_as_the_old_model_stays_with_the_new_one(mask):
+    states, weight, bias, new, _, labels = made_up()
+    logits = (states @ weight.T + bias).detach()
+    found = compatibility_loss(logits, new, logits, labels, mask)
+    assert torch.equal(found, compatibility_loss(logits, new, logits, labels, "never"))
+    assert found > 0.1
+
+
 def test_a_certain_student_and_a_certain_teacher_give_numbers():
     labels = torch.tensor([[0, 1, 2]])
     sure = 80 * torch.nn.functional.one_hot(torch.tensor([[1, 2, 0]]), V).float()
@@ -259,6 +285,26 @@ def test_a_teacher_that_gives_no_number_is_refused(side, value, whole):
             compatibility_loss_from_hidden(
                 HiddenStates(states, weight, bias), *(kept(one, labels, 5) for one in pair), labels
             )
+
+
+@pytest.mark.parametrize("mask", ["old_right", "token_likelihood", "sequence_likelihood"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_old_model_that_decides_and_gives_no_number_is_refused(mask, whole):
+    states, weight, bias, new, old, labels = made_up()
+    old[:, 4, 3] = float("nan")  # it would win no comparison, and every token were the new one's
+    student = (states @ weight.T + bias).detach()
+    for one in (old, kept(old, labels, 5)) if whole else (HiddenStates(old, torch.eye(V)),):
+        with pytest.raises(ValueError, match="not finite"):
+            compatibility_loss_from_hidden(student, new, one, labels, mask)
+
+
+def test_a_batch_that_teaches_nothing_is_refused():
+    states, weight, bias, new, old, labels = made_up()
+    nothing = torch.full_like(labels, -100)
+    pair = [top_tokens(one[:0, 0], labels[:0, 0], 5, 2.0) for one in (new, old)]
+    for teachers in ((new, old), pair):
+        with pytest.raises(ValueError, match="nothing to learn from"):
+            compatibility_loss_from_hidden(states @ weight.T + bias, *teachers, nothing)
 
 
 def test_limits():
@@ -390,8 +436,13 @@ def test_shapes_that_do_not_fit_are_named():
         compatibility_loss_from_hidden(
             new, kept(new, labels, temperature=1.0), kept(old, labels), labels
         )
-    with pytest.raises(ValueError, match="name token 22; the student knows 20"):
-        compatibility_loss_from_hidden(new[..., :20], kept(new, labels), kept(old, labels), labels)
+    for width in (20, 22):
+        with pytest.raises(ValueError, match=f"name token 22; the student knows {width}"):
+            teachers = kept(new, labels), kept(old, labels)
+            compatibility_loss_from_hidden(new[..., :width], *teachers, labels)
+    with pytest.raises(ValueError, match="kept at temperature 4.0, not 2.0"):
+        warmer = kept(new, labels, temperature=4.0)
+        compatibility_loss_from_hidden(new, warmer, kept(old, labels), labels)
 
 
 # --- other tokenizers -----------------------------------------------------------------------------
@@ -525,6 +576,15 @@ def test_with_two_tokenizers_it_is_the_formula_over_units(tmp_path, mask, learn)
     same(
         loss, wanted, [leaf.states], 2e-4
     )  # kept in half precision, which the slow one does not smooth
+
+
+def test_this_text_or_another_by_hand():
+    old, student = torch.tensor([0.3, 0.9999, 1e-9]), torch.tensor([0.99999, 0.4, 0.9])
+    value, slope = muscle._two_events(old.double().log(), student.double().log())
+    for n, (q, p) in enumerate(zip(old.double().tolist(), student.double().tolist())):
+        wanted = q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
+        assert float(value[n]) == pytest.approx(wanted, rel=1e-6)
+        assert float(slope[n]) == pytest.approx((p - q) / (1 - p), rel=1e-6)
 
 
 def test_a_units_likelihood_is_the_old_models_of_its_text(tmp_path):

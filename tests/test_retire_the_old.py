@@ -325,9 +325,28 @@ def test_a_learned_cache_knows_what_it_saw_and_guesses_the_rest(pairs, tmp_path)
     again = LearnedCache.from_pretrained(tmp_path)
     assert torch.equal(again.lookup(keys, vectors, new)[0], found)
     again.forget_embeddings()
-    assert torch.equal(again.lookup(keys, vectors, new)[0], found)
-    with pytest.raises(ValueError, match="forgotten"):
-        again.add(keys[600:], vectors[600:], old[600:], new[600:])
+    again.save_pretrained(tmp_path)
+    for light in (again, LearnedCache.from_pretrained(tmp_path)):
+        assert torch.equal(light.lookup(keys, vectors, new)[0], found)
+        with pytest.raises(ValueError, match="forgotten"):
+            light.add(keys[600:], vectors[600:], old[600:], new[600:])
+
+
+@pytest.mark.parametrize("name", ["new_logits_cache", "old_logits_head", "old_logits_cache"])
+def test_what_a_learned_cache_reads_back_is_checked(pairs, tmp_path, name):
+    vectors, new, old = (part[:60] for part in pairs)
+    cache = LearnedCache()
+    cache.add([example_key(str(row)) for row in range(60)], vectors, old, new)
+    cache.learn()
+    cache.save_pretrained(tmp_path)
+    path = tmp_path / f"{name}.safetensors"
+    whole = path.read_bytes()
+    end = 8 + int.from_bytes(whole[:8], "little")
+    not_numbers = whole[:end] + b"\xff" * (len(whole) - end)
+    for broken in (whole[:4], whole[:-4], whole.replace(b"F32", b"F16"), not_numbers):
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match=f"{name}.safetensors"):
+            LearnedCache.from_pretrained(tmp_path)
 
 
 def test_a_cache_says_what_it_lacks(pairs, tmp_path):

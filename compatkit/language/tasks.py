@@ -321,20 +321,28 @@ def _cleaned(text: str) -> str:
     return text.replace("  ", " ")
 
 
+def _number(label: object) -> object:
+    """A label as a number; what is none stays as it is, for the question to refuse."""
+    return int(label) if str(label).isdigit() else label
+
+
 def _piqa(row: dict) -> dict:
     return {
         "prompt": f"Question: {row['goal']}\nAnswer:",
-        "choices": (row["sol1"], row["sol2"]),
-        "label": int(row["label"]),
+        "choices": (row["sol1"] or "", row["sol2"] or ""),
+        "label": _number(row["label"]),
     }
 
 
 def _hellaswag(row: dict) -> dict:
-    choices = tuple(_cleaned(ending) for ending in row["endings"])
+    choices = tuple(_cleaned(ending or "") for ending in row["endings"] or ())
+    context = row["ctx"]
+    if "ctx_a" in row:  # capitalize() also makes the half's other letters small
+        context = f"{row['ctx_a'] or ''} {(row['ctx_b'] or '').capitalize()}"
     return {
-        "prompt": _cleaned(f"{row['activity_label']}: {row['ctx']}"),
+        "prompt": _cleaned(f"{row['activity_label']}: {context}"),
         "choices": choices,
-        "label": int(row["label"]),
+        "label": _number(row["label"]),
     }
 
 
@@ -343,11 +351,10 @@ def _gsm8k(row: dict) -> dict:
 
 
 def _samsum(row: dict) -> dict:
-    lines = (row["dialogue"] or "").replace("\r\n", "\n").strip()  # the hub holds an empty one
-    return {
-        "prompt": f"Dialogue:\n{lines}\nSummary:" if lines else "",
-        "answer": (row["summary"] or "").replace("\r\n", "\n").strip(),
-    }
+    dialogue, summary = (
+        row[name].replace("\r\n", "\n").strip() for name in ("dialogue", "summary")
+    )
+    return {"prompt": f"Dialogue:\n{dialogue}\nSummary:", "answer": summary}
 
 # %% ../../nbs/language/tasks.ipynb #d8457f0e
 @dataclass(frozen=True)
@@ -357,11 +364,12 @@ class Source:
     folder: str  # name of its folder under data_dir or $COMPATKIT_DATA
     hub: str  # dataset id on the hub
     config: str  # folder of the configuration inside the repository
-    columns: tuple  # that are read
+    columns: tuple  # that every copy must have
     read: Callable  # row → the fields of a Question
     measures: tuple
     generation: Generation | None = None
     tested: str = "test"  # the split whose labels are public and that is reported
+    more_columns: tuple = ()  # that are read where a copy has all of them
     # the commit on the hub; where none is known, the branch with its own conversion to Parquet
     revision: str = "refs/convert/parquet"
 
@@ -385,6 +393,7 @@ LANGUAGE_TASKS = {
         _hellaswag,
         ("choice",),
         tested="validation",
+        more_columns=("ctx_a", "ctx_b"),
         revision="218ec52e09a7e7462a5400043bb9a69a41d06b76",
     ),
     "gsm8k": Source(
@@ -416,9 +425,8 @@ def _read_split(files: list, split: str, source: Source) -> tuple:
     table = [row for path in files for row in _rows(path, source)]
     found = []
     for number, row in enumerate(table):
-        fields = source.read(row)
-        if fields["prompt"] and (fields.get("answer") or fields.get("choices")):
-            found.append(Question(f"{split}-{row.get('id', number)}", **fields))
+        if _complete(row, source):
+            found.append(Question(f"{split}-{row.get('id', number)}", **source.read(row)))
     if len({one.id for one in found}) < len(found):
         seen = set()
         repeated = [one.id for one in found if one.id in seen or seen.add(one.id)]
@@ -426,6 +434,14 @@ def _read_split(files: list, split: str, source: Source) -> tuple:
     return (
         tuple(sorted(found, key=lambda one: one.id)) if table and "id" in table[0] else tuple(found)
     )
+
+
+_CHOICES = ("sol1", "sol2", "endings", "label")  # without one of these a row is refused
+
+
+def _complete(row: dict, source: Source) -> bool:
+    """Whether the row has a context, and an answer where one is to be written."""
+    return all((row[name] or "").strip() for name in source.columns if name not in _CHOICES)
 
 
 def _rows(path: Path, source: Source) -> list:
@@ -437,9 +453,8 @@ def _rows(path: Path, source: Source) -> list:
         raise ValueError(
             f"{path.name} of {source.folder} lacks the column(s) {missing}; it has {names}"
         )
-    return pyarrow.parquet.read_table(
-        path, columns=[*source.columns, *(["id"] if "id" in names else [])]
-    ).to_pylist()
+    more = [part for part in (("id",), source.more_columns) if set(part) <= set(names)]
+    return pyarrow.parquet.read_table(path, columns=[*source.columns, *sum(more, ())]).to_pylist()
 
 # %% ../../nbs/language/tasks.ipynb #aa585ccc
 def _local_files(source: Source, places: list) -> dict:

@@ -33,7 +33,7 @@ def polars_errors() -> Iterator[None]:
 
     try:
         yield
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         told = str(error).partition("\n")[0]
         if system := re.search(r"IO error: (.*) \(os error (\d+)\)", told):
             raise OSError(int(system[2]), system[1]) from error

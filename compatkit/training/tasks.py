@@ -44,6 +44,7 @@ class Task:
     rule: str  # how the splits were cut, in words
     source: str  # where the data came from: "folder", "hub", "python", "file"
     image_field: str = ""  # name of the image column, for tasks of images
+    held_out: bool = False  # whether selection was cut from the training split
 
     @property
     def fingerprint(self) -> str:
@@ -62,6 +63,18 @@ class Task:
         title = f"{re.sub(_TRAIN_COUNT, '', self.title)} ({train:,} train)"
         rule = f"{self.rule}; {train} training examples by hash of the id, seed {seed}"
         return replace(self, train=self.train.select(chosen), title=title, rule=rule)
+
+    def undivided(self) -> "Task":
+        """The same task, trained on a selection split that was cut from train, too: for trainings
+        whose settings are fixed, since nothing can be chosen on examples that were learnt.
+        """
+        from datasets import concatenate_datasets
+
+        if not self.held_out:
+            return self
+        train = _sorted_by_id(concatenate_datasets([self.train, self.selection]))
+        rule = f"{self.rule}; selection is trained on, too, and nothing is chosen on it"
+        return replace(self, train=train, rule=rule, held_out=False)
 
     def _repr_html_(self) -> str:
         sizes = ", ".join(
@@ -313,7 +326,8 @@ def _read_split(files: list, split: str, source: Source):
         return _with_images(
             columns, table, source.image, f"{files[0].name} of {source.folder}"
         ), names
-    columns |= {field: table[field][:] for field in source.text}
+    # a text that is None is an empty one: a set of the hub cannot be mended
+    columns |= {field: [text or "" for text in table[field]] for field in source.text}
     if repeated := [one for one, times in Counter(columns["id"]).items() if times > 1]:
         raise ValueError(f"{files[0].name} of {source.folder}: repeated ids {repeated[:3]}")
     rows = Dataset.from_dict(columns)
@@ -820,4 +834,5 @@ def _cut_task(
         rule,
         place,
         image,
+        len(train) < len(splits["train"]),
     )

@@ -29,30 +29,49 @@ _AXES = {
     r"embeddings\.LayerNorm\.(?:weight|bias)": ("embedding",),
     r"embeddings_project\.weight": ("residual", "embedding"),
     r"embeddings_project\.bias": ("residual",),
-    _LAYER + r"attention\.(?:self\.query|self\.key|q_lin|k_lin)\.weight": (
+    _LAYER + r"attention\.(?:self\.(?:query|key)(?:_proj)?|attn\.[qk]|[qk]_lin)\.weight": (
         "layer.{}.query_key",
         "residual",
     ),
-    _LAYER + r"attention\.(?:self\.query|self\.key|q_lin|k_lin)\.bias": ("layer.{}.query_key",),
-    _LAYER + r"attention\.(?:self\.value|v_lin)\.weight": ("layer.{}.value", "residual"),
-    _LAYER + r"attention\.(?:self\.value|v_lin)\.bias": ("layer.{}.value",),
-    _LAYER + r"attention\.(?:output\.dense|out_lin)\.weight": ("residual", "layer.{}.value"),
+    _LAYER + r"attention\.(?:self\.(?:query|key)(?:_proj)?|attn\.[qk]|[qk]_lin)\.bias": (
+        "layer.{}.query_key",
+    ),
+    _LAYER + r"attention\.(?:self\.value(?:_proj)?|attn\.v|v_lin)\.weight": (
+        "layer.{}.value",
+        "residual",
+    ),
+    _LAYER + r"attention\.(?:self\.value(?:_proj)?|attn\.v|v_lin)\.bias": ("layer.{}.value",),
+    _LAYER + r"attention\.(?:output\.dense|attn\.o|out_lin)\.weight": (
+        "residual",
+        "layer.{}.value",
+    ),
     _LAYER + r"(?:intermediate\.dense|ffn\.lin1)\.weight": ("layer.{}.feed_forward", "residual"),
     _LAYER + r"(?:intermediate\.dense|ffn\.lin1)\.bias": ("layer.{}.feed_forward",),
     _LAYER + r"(?:output\.dense|ffn\.lin2)\.weight": ("residual", "layer.{}.feed_forward"),
-    _LAYER + r"(?:attention\.output\.dense|output\.dense|attention\.out_lin|ffn\.lin2)\.bias": (
+    _LAYER + r"(?:(?:attention\.)?output\.dense|attention\.(?:attn\.o|out_lin)|ffn\.lin2)\.bias": (
         "residual",
     ),
     _LAYER
-    + r"(?:(?:attention\.)?output\.LayerNorm|sa_layer_norm|output_layer_norm)\.(?:weight|bias)": (
+    + r"(?:(?:attention\.)?(?:output\.)?LayerNorm|(?:sa|output)_layer_norm)\.(?:weight|bias)": (
         "residual",
     ),
+    r"encoder\.relative_attention_bias\.weight": (None, None),  # of MPNet: (distances, heads)
+    r"encoder\.rel_embeddings\.weight": (None, "residual"),  # of DeBERTa
+    r"encoder\.LayerNorm\.(?:weight|bias)": ("residual",),
     r"(?:pooler\.dense|classifier\.dense|pre_classifier)\.weight": ("pooled", "residual"),
     r"(?:pooler\.dense|classifier\.dense|pre_classifier)\.bias": ("pooled",),
     r"(?:classifier|classifier\.out_proj)\.weight": (None, "pooled"),
     r"(?:classifier|classifier\.out_proj)\.bias": (None,),
 }
-_ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
+_ENCODERS = (
+    *("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert"),
+    *("mpnet", "deberta-v2", "ernie", "data2vec-text"),
+)
+
+
+def _heads_stay(names: Iterable[str]) -> bool:
+    """Whether a bias for each head that all layers share keeps the heads in their places."""
+    return any(name.endswith("relative_attention_bias.weight") for name in names)
 
 
 def _encoder_axes(model) -> dict:
@@ -108,7 +127,7 @@ def _resnet_axes(model) -> dict:
 
 # %% ../../nbs/weights/rebasin.ipynb #068db098
 def symmetries(
-    model: nn.Module,  # a classifier of transformers: BERT, RoBERTa, ELECTRA, DistilBERT or ResNet
+    model: nn.Module,  # a classifier of transformers: an encoder like BERT, or ResNet
 ) -> dict[str, tuple[str | None, ...]]:
     """Tensor name → for each axis the group of units that it numbers, or None.
 
@@ -184,6 +203,8 @@ def _checked(permutation: dict, model) -> dict:
             raise ValueError(
                 f"{group!r} and the value beside it must move whole heads, and both alike"
             )
+        if _heads_stay(model.state_dict()) and not torch.equal(pair[0], pair[0].sort().values):
+            raise ValueError(f"{group!r} moves heads, whose biases all layers of this model share")
     return whole
 
 # %% ../../nbs/weights/rebasin.ipynb #d02fdcd9
@@ -217,12 +238,12 @@ def random_permutation(
 ) -> dict[str, torch.Tensor]:
     """Group → a random index vector that moves whole heads."""
     generator, found = np.random.default_rng(seed), {}
+    stay = _heads_stay(model.state_dict())
     for group, size in group_sizes(model).items():
         if group.endswith((".query_key", ".value")):
             heads = model.config.num_attention_heads
-            order = np.random.default_rng([seed, int(group.split(".")[1])]).permutation(
-                heads
-            )  # one order for both
+            layer = np.random.default_rng([seed, int(group.split(".")[1])])
+            order = np.arange(heads) if stay else layer.permutation(heads)  # one order for both
             inside = np.stack([generator.permutation(size // heads) for _ in range(heads)])
             found[group] = torch.as_tensor((order[:, None] * (size // heads) + inside).reshape(-1))
         else:
@@ -248,8 +269,10 @@ def _assign(similarity):
     return linear_sum_assignment(similarity, maximize=True)[1]
 
 # %% ../../nbs/weights/rebasin.ipynb #4b65354e
-def _assign_heads(query_key, value, heads: int) -> tuple:
-    """Index vectors (n,) of both groups of an attention layer, from their similarities (n, n)."""
+def _assign_heads(query_key, value, heads: int, stay: bool = False) -> tuple:
+    """Index vectors (n,) of both groups of an attention layer, from their similarities (n, n);
+    `stay` keeps the heads in their places.
+    """
     width = len(query_key) // heads
     blocks = [
         one.reshape(heads, width, heads, width).transpose(0, 2, 1, 3) for one in (query_key, value)
@@ -266,7 +289,7 @@ def _assign_heads(query_key, value, heads: int) -> tuple:
         [[fits(*pair, a, b) for b in range(heads)] for a in range(heads)]
         for pair in zip(blocks, inside)
     ]
-    chosen = _assign(np.sum(worth, 0))
+    chosen = np.arange(heads) if stay else _assign(np.sum(worth, 0))
     return tuple(
         np.concatenate([chosen[a] * width + found[a][chosen[a]] for a in range(heads)])
         for found in inside
@@ -372,7 +395,10 @@ def _improve(
     the present one.
     """
     similar = [_similarity(group, target, reference, axes, permutation) for group in groups]
-    found = _assign_heads(*similar, heads) if len(groups) == 2 else (_assign(similar[0]),)
+    if len(groups) == 2:
+        found = _assign_heads(*similar, heads, _heads_stay(axes))
+    else:
+        found = (_assign(similar[0]),)
 
     def worth(vectors):
         return sum(

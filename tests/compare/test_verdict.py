@@ -11,6 +11,7 @@ from compatkit.compare.estimates import (
     about,
     examples_for_equality,
     examples_for_gain,
+    examples_for_rate,
     measures,
     overall,
     score_measures,
@@ -21,6 +22,7 @@ from compatkit.compare.report import compare
 from compatkit.compare.verdict import (
     VERDICTS,
     Settings,
+    margin_of,
     misspelled,
     normalized,
     summarize,
@@ -213,6 +215,18 @@ def test_the_range_of_scores_is_from_the_lowest_to_the_highest(lowest):
     assert words == ["too little data", "no measurable difference"]
 
 
+@pytest.mark.parametrize(
+    "low, high, unit",
+    [
+        *((0, 1, 1), (0, 0.5, 1), (0.5, 1, 1), (0.2, 0.3, 1), (0, 0, 1), (5, 5, 1)),
+        *((0, 2, 2), (-0.5, 0.5, 1), (-1, 0, 1), (0.5, 4.5, 4), (40, 45, 5)),
+    ],
+)
+def test_a_margin_of_scores_within_0_and_1_stays_as_it_is(low, high, unit):
+    pair = scored_pair(np.array([low, high, low]), np.array([low, low, high]))
+    assert margin_of(pair, 0.02) == pytest.approx(0.02 * unit)
+
+
 def test_thirty_scores_must_differ_before_they_decide():
     def word(differing):
         old = np.zeros(1000)
@@ -227,6 +241,28 @@ def test_thirty_scores_must_differ_before_they_decide():
 def test_from_thirty_examples_on_a_size_is_advised():
     advised = [verdict(measures(FlipCounts(n - 10, 1, 8, 1, 0)))[1] for n in (29, 30)]
     assert ["would show it" in reason for reason in advised] == [False, True]
+
+
+def test_the_advised_size_for_flips_follows_from_what_decides():
+    """The rate itself, or what lies beyond the old version's noise, whose spread its interval
+    tells.
+    """
+    found = measures(FlipCounts(1850, 24, 60, 66, 0))
+    word, reason = verdict(found)
+    size = about(examples_for_rate(0.012, 0.01))
+    assert word == "too little data" and f"If NFR is 1.20 %, {size} would show it" in reason
+    noisy = {"value": 0.03, "low": 0.008, "high": 0.052, "n": 2000}
+    found |= {"nfr_beyond_noise": noisy, "repeats": {"noise_floor_old": 0.02}}
+    word, reason = verdict(found)
+    size = about(examples_for_gain(0.02, 2000 * (0.022 / stats.norm.ppf(0.975)) ** 2))
+    assert f"If NFR beyond noise is 3.00 %, {size} would show it" in reason
+    for low, high, told in (
+        (0.008, 0.052, "may be within or beyond the tolerance"),
+        (0.02, 0.04, ", is more than the tolerance"),
+        (0.0, 0.008, ", is within the tolerance"),
+    ):
+        found["nfr_beyond_noise"] = noisy | {"value": (low + high) / 2, "low": low, "high": high}
+        assert told in verdict(found)[1]
 
 
 def test_the_advised_size_for_scores_follows_from_their_spread():

@@ -1,5 +1,8 @@
 """lm-evaluation-harness asks the test questions of our own files; its answers are ours, by id."""
 
+from dataclasses import replace
+
+import make_hub_cache
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,14 +10,17 @@ import pytest
 
 from compatkit.language import harness
 from compatkit.language.harness import (
+    HARNESS_TASKS,
     _chosen,
     _with_our_files,
     harness_answers,
     harness_version,
     readable_by_harness,
+    shot_flips,
 )
 from compatkit.language.models import answer, byte_pairs, small_language_model
-from compatkit.language.tasks import Question, load_questions, task_files
+from compatkit.language.tasks import LANGUAGE_TASKS, Question, load_questions, task_files
+from compatkit.predictions import Predictions
 
 
 def goals(split, count):
@@ -46,6 +52,78 @@ def test_the_harness_answers_as_we_do(piqa):
     )
     assert list(asked.id) == list(ours.id) and list(asked.label) == list(ours.label)
     np.testing.assert_allclose(asked.logits, ours.logits, atol=1e-3)
+
+
+def hub_copy(folder, name):
+    """A made-up copy of the hub's set, as a folder of files."""
+    for split in ("train", "validation", "test"):
+        if (name, split) != ("gsm8k", "validation"):
+            rows = [make_hub_cache.question(name, split, number) for number in range(48)]
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.Table.from_pylist(rows), folder / name / f"{split}.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("name", HARNESS_TASKS)
+def test_training_prompts_are_those_of_the_harness(tmp_path, name):
+    from lm_eval.tasks import TaskManager
+
+    task = load_questions(name, hub_copy(tmp_path, name), as_in_paper=True)
+    path = _with_our_files(name, task_files(name, tmp_path)[0], 0, tmp_path)
+    theirs = TaskManager(include_defaults=False).load([str(path)])["tasks"][name]
+    tested = LANGUAGE_TASKS[name].tested
+    rows = {"train": theirs.training_docs(), tested: getattr(theirs, f"{tested}_docs")()}
+    assert len(task.learnt) == len(task.test) == 48
+    for one in (*task.learnt, *task.test):
+        split, number = one.id.split("-")
+        row = rows[split][int(number)]
+        assert one.prompt == theirs.doc_to_text(row)
+        choices = theirs.doc_to_choice(row) if HARNESS_TASKS[name] == "choice" else []
+        assert list(one.choices) == choices
+        right = theirs.doc_to_target(row)
+        assert one.answer == (choices[int(right)] if choices else right)
+
+
+def test_the_harness_is_asked_the_questions_of_the_task_alone(piqa):
+    whole, files = load_questions("piqa", piqa), task_files("piqa", piqa)[0]
+    tokenizer = byte_pairs([question.text for question in whole.train], 300)
+    model = small_language_model(tokenizer, 0, 1, 32, 512)
+    part = whole.limited(test=3)
+    part = replace(part, test=part.test[::-1])  # in whatever order
+    samples = harness._ask(model, tokenizer, part, files, 4, 2, "cpu")
+    asked = [f"validation-{sample['doc_id']}" for sample in samples]
+    assert sorted(asked) == sorted(one.id for one in part.test)
+    prompts = {f"validation-{sample['doc_id']}": sample["arguments"][0][0] for sample in samples}
+    for one in part.test:
+        assert prompts[one.id].endswith(one.prompt) and prompts[one.id].count("train goal") == 2
+    answers = harness_answers(model, tokenizer, part, files, shots=0, device="cpu")
+    assert list(answers.id) == [one.id for one in part.test]
+    ours = answer(model, tokenizer, whole, device="cpu").select(list(answers.id))
+    np.testing.assert_allclose(answers.logits, ours.logits, atol=1e-3)
+
+
+def test_flips_between_numbers_of_shots_and_between_models():
+    def given(*right):
+        label = np.zeros(4, dtype=int)
+        return Predictions(list("abcd"), label, prediction=np.where(right, 0, 1))
+
+    answers = {
+        "first": {2: given(1, 0, 0, 1), 0: given(1, 1, 0, 0)},
+        "second": {0: given(0, 0, 1, 1), 2: given(1, 1, 1, 0)},
+    }
+    found = shot_flips(answers)
+    assert [(one.old, one.new) for one in found] == [
+        ("first, 0 shots", "first, 2 shots"),
+        ("second, 0 shots", "second, 2 shots"),
+        ("first, 0 shots", "second, 0 shots"),
+        ("first, 2 shots", "second, 2 shots"),
+    ]
+    flips = [(one.counts.negative, one.counts.positive) for one in found]
+    assert flips == [(1, 1), (1, 2), (2, 2), (1, 2)]
+    del answers["second"][2]
+    with pytest.raises(ValueError, match=r"second has no answers with \[2\] shots"):
+        shot_flips(answers)
+    assert shot_flips({}) == [] == shot_flips({"first": {0: answers["first"][0]}})
 
 
 def test_what_it_does_not_have_is_refused(piqa, monkeypatch):

@@ -11,12 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import make_hub_cache
 import numpy as np
 import pytest
 import tiny
 from datasets import ClassLabel, Dataset, Features, Image, Value
 
 import compatkit.training.tasks
+from compatkit.training.images import decode_image
 from compatkit.training.tasks import (
     EMBEDDED,
     PYDOC_MODULES,
@@ -291,6 +293,22 @@ def test_every_task_from_the_hub_is_the_one_of_the_local_copy(name, tmp_path, fr
     assert found == described(load_task(name, tmp_path))
 
 
+def test_the_oddities_of_the_hubs_rows(tmp_path, monkeypatch):
+    make_hub_cache.main(tmp_path, (), ("glue", "intents", "images"))
+    place = "huggingface_hub._snapshot_download.constants.HF_HUB_CACHE"
+    monkeypatch.setattr(place, str(tmp_path / "hub"))
+    for name in (*make_hub_cache.GLUE, "massive", "banking77", "ag_news"):
+        task = load_task(name)
+        read = [(task.train, task.selection, task.test)[n] for n in (0, 2)]
+        texts = [text for rows in read for field in task.text_fields for text in rows[field]]
+        assert task.source == "hub" and all(isinstance(text, str) for text in texts)
+        assert len(task.train) + len(task.selection) >= 96 and len(set(task.train["id"])) > 80
+    for name in ("imagenet", "inaturalist"):
+        images = image_files(load_task(name, tmp_path / "folders").train, "image")
+        shapes = {tuple(decode_image(one, side=32).shape) for one in images}
+        assert shapes == {(3, 32, 32)}, "grey ones, and those of four colours, too"
+
+
 def test_a_cache_with_another_part_of_the_repository_is_no_copy(tmp_path):
     """SST-2 and MRPC are parts of one repository; who has one of them does not have the other."""
     snapshot_of(tmp_path, "mrpc")
@@ -349,6 +367,7 @@ def test_hidden_test_labels_give_two_fixed_halves_of_validation(tmp_path):
     labelled = load_task("sst2", tmp_path)  # the local copy of SST-2 carries the treebank's labels
     assert (len(labelled.selection), len(labelled.test)) == (21, 30) and labelled.rule != task.rule
     assert labelled.fingerprint != task.fingerprint
+    assert task.undivided() is task and labelled.undivided() is labelled  # nothing came from train
 
 
 def test_without_validation_a_fixed_tenth_of_train_is_kept_for_choosing(tmp_path):
@@ -362,7 +381,7 @@ def test_without_validation_a_fixed_tenth_of_train_is_kept_for_choosing(tmp_path
         range(50), key=lambda number: hashlib.sha256(f"selection\0train-{number}".encode()).digest()
     )[:5]
     assert set(task.selection["id"]) == {f"train-{number}" for number in expected}
-    assert "tenth of train" in task.rule
+    assert "tenth of train" in task.rule and len(task.undivided().train) == 50
 
 
 def test_a_part_of_the_training_split_says_so(tmp_path):
@@ -621,6 +640,10 @@ def test_sets_of_class_folders(name, validation, tmp_path):
         6,
     ) and task.rule.endswith("test: the validation set")
     assert "validation-dog/dog_2.pgm" in task.test["id"][:]
+    whole = task.undivided()
+    assert sorted(whole.train["id"]) == sorted([*task.train["id"], *task.selection["id"]])
+    assert whole.train["id"][:] == sorted(whole.train["id"]) and whole.rule != task.rule
+    assert whole.selection["id"][:] == task.selection["id"][:] and whole.undivided() is whole
     row = task.test[task.test["id"].index("validation-dog/dog_2.pgm")]
     assert row["label"] == 1 and row["image"].size == (7, 4) and row["image"].getpixel((0, 0)) == 72
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from compatkit.weights import checkpoints
-from compatkit.weights.checkpoints import interpolate_checkpoints, read_header
+from compatkit.weights.checkpoints import interpolate_checkpoints, read_header, read_tensors
 from compatkit.weights.interpolation import interpolate
 
 
@@ -197,11 +197,55 @@ def test_files_that_are_missing_or_cut_off(tmp_path):
     shard = sorted((tmp_path / "new").glob("*.safetensors"))[0]
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-1])
-    refused(tmp_path, f"{shard.name} is cut off: it has {len(whole) - 1} bytes")
+    refused(tmp_path, f"{shard.name} is cut off or damaged: it has {len(whole) - 1} bytes")
     shard.write_bytes(whole[:50])
     refused(tmp_path, "do not hold its header")
     shard.unlink()
     refused(tmp_path, f"lacks the shard.s. .*{shard.name}", kind=FileNotFoundError)
+
+
+FOUR = b'{"x": {"dtype": "F32", "shape": %s, "data_offsets": %s}}'
+HEADERS = (  # none describes the 16 bytes that follow it
+    b"not json at all!",
+    b'["a list"]',
+    b"\xff\xfe\x00\x01",
+    b"[" * 100_000,
+    b'{"x": ' * 5_000,
+    b'{"x": {"dtype": "F32"}}',
+    b'{"x": 5}',
+    b'{"x": {"dtype": ["F32"], "shape": [4], "data_offsets": [0, 16]}}',
+    b'{"__metadata__": ["pt"], "x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}',
+    b'{"__metadata__": {"a": 1}, "x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}',
+    FOUR % (b"[5]", b"[0, 16]"),
+    FOUR % (b"[4]", b"[0, 8, 16]"),
+    FOUR % (b"[-2, -2]", b"[0, 16]"),
+    FOUR % (b"[4.0]", b"[0, 16]"),
+    FOUR % (b'"4"', b"[0, 16]"),
+    FOUR % (b"[4]", b'["0", "16"]'),
+    FOUR % (b"[4]", b"[0, 1e400]"),
+    FOUR % (b"[4]", b"[-16, 0]"),
+    FOUR % (b"[3]", b"[0, 12]"),  # four bytes that belong to nobody
+    FOUR % (b"[3]", b"[4, 16]"),
+    b'{"x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]},'
+    b' "y": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}}',
+)
+
+
+def test_damaged_files_end_in_a_sentence_that_names_them(tmp_path):
+    path = tensors(tmp_path / "new", x=torch.ones(4), y=torch.ones(2, 2)) / "model.safetensors"
+    whole, random = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(500):
+        found = bytearray(whole)
+        for place in random.integers(len(found) - 32, size=random.integers(1, 4)):
+            found[place] = random.integers(256)
+        path.write_bytes(found[: random.choice([len(found), random.integers(len(found))])])
+        try:
+            assert len(read_tensors(path)) == 2
+        except ValueError as error:
+            assert path.name in str(error)
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match=r"model\.safetensors lacks z$"):
+        read_tensors(path, ["x", "z"])
 
 
 def test_damaged_headers_and_indexes(tmp_path):
@@ -209,20 +253,9 @@ def test_damaged_headers_and_indexes(tmp_path):
     index = tmp_path / "new" / checkpoints.INDEX
     content = json.loads(index.read_text())
     file = tensors(tmp_path / "old", x=torch.zeros(4)) / "model.safetensors"
-    for text in (
-        b"not json at all!",
-        b'["a list"]',
-        b'{"x": {"dtype": "F32"}}',
-        b"\xff\xfe\x00\x01",
-    ):
+    for text in HEADERS:
         file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(16))
-        refused(tmp_path, "header cannot be read")
-    text = b'{"x":{"dtype":"F32","shape":[5],"data_offsets":[0,16]}}'
-    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(16))
-    refused(tmp_path, r"'x' of shape \(5,\) and type F32 cannot have 16 bytes")
-    text = b'{"x":{"dtype":"F32","shape":[4],"data_offsets":[0,8,16]}}'
-    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(16))
-    refused(tmp_path, r"'x' has the offsets \[0, 8, 16\]: the file is damaged")
+        refused(tmp_path, r"model\.safetensors")
     index.write_text(
         json.dumps({"weight_map": content["weight_map"] | {"x": "../old/model.safetensors"}})
     )
@@ -345,6 +378,28 @@ def test_what_goes_wrong_half_way_leaves_nothing(tmp_path, monkeypatch, error):
     with pytest.raises(type(error)):
         interpolate_checkpoints(tmp_path / "old", tmp_path / "new", 0.5, tmp_path / "out")
     assert names(tmp_path) == ["new", "old"]
+
+
+def test_what_a_link_points_to_outside_is_not_copied(tmp_path):
+    saved(tmp_path / "old", 1)
+    cache = tmp_path / "models--made--up"
+    new = cache / "snapshots" / "0123"
+    saved(new, 2)
+    (cache / "blobs").mkdir()
+    for path in list(new.iterdir()):  # as the hub's cache holds them
+        blob = cache / "blobs" / path.name
+        path.rename(blob)
+        path.symlink_to(f"../../blobs/{path.name}")
+    (new / "more.json").symlink_to("config.json")
+    out = interpolate_checkpoints(tmp_path / "old", new, 0.5, tmp_path / "out")
+    assert names(out) == names(new)
+    assert not any(path.is_symlink() for path in out.iterdir())
+    secret = tmp_path / "secret.json"
+    secret.write_text("{}")
+    for target in (secret, "../../../secret.json", "../../../old/config.json"):
+        (new / "notes.json").symlink_to(target)
+        refused(tmp_path, "notes.json.*outside", new=new, out="out2")
+        (new / "notes.json").unlink()
 
 
 def test_inputs_stay_as_they_were(tmp_path):

@@ -33,6 +33,15 @@ ENCODER = {
     "max_position_embeddings": 20,
     "num_labels": 4,
 }
+DEBERTA = {  # as deberta-v3-base has it
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_buckets": 4,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+}
 TOKENS = torch.randint(5, 40, (6, 9), generator=torch.Generator().manual_seed(0))
 PICTURES = torch.randn(4, 2, 20, 20, generator=torch.Generator().manual_seed(0))
 
@@ -47,6 +56,10 @@ def encoder(kind, task="SequenceClassification", **options):
         "distilbert": "DistilBert",
         "camembert": "Camembert",
         "xlm-roberta": "XLMRoberta",
+        "mpnet": "MPNet",
+        "deberta-v2": "DebertaV2",
+        "ernie": "Ernie",
+        "data2vec-text": "Data2VecText",
     }
     config = getattr(transformers, f"{names[kind]}Config")(**(ENCODER | options))
     return getattr(transformers, f"{names[kind]}For{task}")(config)
@@ -76,6 +89,10 @@ MODELS = {
     "electra": lambda: encoder("electra", embedding_size=12),
     "electra of one width": lambda: encoder("electra", embedding_size=24),
     "distilbert": lambda: encoder("distilbert", hidden_dim=36),
+    "mpnet": lambda: encoder("mpnet"),
+    "deberta-v2": lambda: encoder("deberta-v2", **DEBERTA),
+    "ernie": lambda: encoder("ernie"),
+    "data2vec-text": lambda: encoder("data2vec-text"),
     "bert for tokens": lambda: encoder("bert", "TokenClassification"),
     "distilbert for tokens": lambda: encoder("distilbert", "TokenClassification", hidden_dim=36),
     "resnet": resnet,
@@ -438,6 +455,15 @@ def test_units_inside_a_head_may_move_alone():
     model = made("bert")
     twin = permute(model, {"layer.1.query_key": [*reversed(range(8)), *range(8, 24)]})
     torch.testing.assert_close(logits(twin), logits(model), atol=1e-5, rtol=1e-5)
+
+
+def test_heads_whose_bias_all_layers_share_stay():
+    model, groups = made("mpnet"), ("layer.0.query_key", "layer.0.value")
+    with pytest.raises(ValueError, match=f"{groups[0]!r} moves heads"):
+        permute(model, dict.fromkeys(groups, torch.arange(24).roll(8)))
+    scrambled = random_permutation(model, seed=1)
+    assert match(permute(model, scrambled), model).distance_after < 1e-4
+    assert any(not torch.equal(scrambled[group], torch.arange(24)) for group in groups)
 
 
 def test_models_of_another_architecture_are_refused_by_tensor():

@@ -703,14 +703,18 @@ def begin_with_images(
     whole: bool = False,  # all images of the training split at mini too; ALL_IMAGES' always
 ) -> Experiment:
     """`begin` for a notebook of texts and images; image tasks that are not named have no paper
-    scale. Errors of load_task and begin.
+    scale. There every method has one setting, nothing is chosen, and all of the training split is
+    trained on. Errors of load_task and begin.
     """
     task = load_task(chosen.task, chosen.data_dir or None)
     whole = whole or takes_all_images(task)
     if not task.image_field:
         return begin(chosen, of_texts, task)
     scales = ("smoke", "mini", "paper") if chosen.task in papers else ("smoke", "mini")
-    return begin(chosen, papers.get(chosen.task, ()), task, scales, whole)
+    experiment = begin(chosen, papers.get(chosen.task, ()), task, scales, whole)
+    if experiment.scale == "paper":
+        return replace(experiment, task=task.undivided())
+    return experiment
 
 
 def two_sizes(

@@ -782,8 +782,9 @@ def state_lines(
 
 
 def _age(when: datetime | None) -> str:
-    """How long ago, in one unit."""
-    return "–" if when is None else duration((datetime.now(timezone.utc) - when).total_seconds())
+    """How long ago, in one unit; 0 s for what another machine's clock puts into the future."""
+    ago = 0.0 if when is None else (datetime.now(timezone.utc) - when).total_seconds()
+    return "–" if when is None else duration(max(0.0, ago))
 
 
 def _cost(state: State) -> str:

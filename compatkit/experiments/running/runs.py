@@ -365,7 +365,12 @@ class Run:
             raise FileNotFoundError(
                 f"run {self.id} has no predictions of {split!r}; it has {splits_in(self.folder)}"
             )
-        return Predictions.load(file)
+        try:
+            return Predictions.load(file)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; remove the folder {self.folder} and request the run again"
+            ) from None
 
     def with_logits(self, split: str) -> "Predictions":
         """The same with logits: of a run from results/ that keeps none there, those of the whole

@@ -30,7 +30,7 @@ from ...metrics import over_seeds
 from ...predictions import Predictions
 from ...support.pictures import COLOURS, LINES, MARKERS, house_style, label_axes
 from ...training.loop import predict
-from ...training.models import model_folder, quiet_loading
+from ...training.models import model_folder, quiet_loading, read_safely
 from ...training.tasks import Task
 
 # %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #f1a20707
@@ -150,7 +150,7 @@ def as_published_once(task: Task, recipe: Recipe) -> Run:
         """Load the model, check its head, predict."""
         with quiet_loading():
             model = AutoModelForImageClassification.from_pretrained(
-                recipe.folder, use_safetensors=True, trust_remote_code=False
+                recipe.folder, trust_remote_code=False, **read_safely(recipe.folder)
             )
         if model.config.num_labels != len(task.classes):
             raise ValueError(

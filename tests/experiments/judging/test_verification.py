@@ -392,7 +392,7 @@ def test_measured_percentages_of_a_setting_may_move_where_rounding_may():
 
 def test_a_setting_is_that_of_the_treatment_inside():
     """A treatment that asks the old model about changed images holds the one that trains."""
-    inner = FocalDistillation("logits", weight=0.3).configuration()
+    inner = FocalDistillation("logits", weight=0.3, over_classes="sum").configuration()
     held = {"kind": "fine_tune", "treatment": {"name": "WithOldModel", "treatment": inner}}
     assert verification._words_of(held, [held]) == "α 1, β 5, λ 0.3"
 

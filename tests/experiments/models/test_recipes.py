@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
+import make_hub_cache
 import pytest
 import tiny
 
@@ -23,6 +24,7 @@ from compatkit.experiments.models.recipes import (
     upgrade_recipes,
     weights_at_hand,
 )
+from compatkit.experiments.models.treatments import method
 from compatkit.training.models import MINI_PACKAGE
 
 
@@ -267,6 +269,7 @@ def test_of_images_only_named_tasks_have_a_paper_scale(monkeypatch):
 
     def begun(chosen, papers, task, scales=("smoke", "mini", "paper"), whole=False):
         asked[chosen.task] = papers, scales, whole
+        return Experiment(task, scales[-1], "")
 
     monkeypatch.setattr(recipes, "begin", begun)
     monkeypatch.setattr(recipes, "load_task", lambda name, folder: of(name, image=name != "mrpc"))
@@ -277,6 +280,21 @@ def test_of_images_only_named_tasks_have_a_paper_scale(monkeypatch):
     assert asked["cifar10"] == ((), ("smoke", "mini"), True)
     # of texts the models of upgrade (a), and another upgrade's cannot be missing
     assert asked["mrpc"] == (recipes.upgrade_models("a"), ("smoke", "mini", "paper"), False)
+
+
+def test_images_at_the_paper_scale_hold_nothing_out(monkeypatch, tmp_path):
+    make_hub_cache.main(tmp_path, (), ("images",))
+    monkeypatch.setattr(recipes, "_papers_weights", lambda papers: True)
+    given = {"data_dir": str(tmp_path / "folders")}
+    for name in ("imagenet", "inaturalist"):
+        sizes = {}
+        for scale in ("mini", "paper"):
+            task = begin_with_images(parameters(task=name, scale=scale, **given), {name: ()}).task
+            sizes[scale] = len(task.train), len(task.selection), len(task.test)
+        assert sizes == {"mini": (36, 4, 8), "paper": (40, 4, 8)}
+    pct = ("naive re-weighting", "FD-KL", "FD-LM", "ordinary distillation", "ELODI")
+    for name in (*pct, "dynamic distillation"):
+        assert len(method(name).grid("paper", notebook="distillation")) == 1, "nothing is chosen"
 
 
 def test_two_sizes_are_encoders_only_for_texts_beyond_smoke(monkeypatch):

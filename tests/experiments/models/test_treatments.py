@@ -88,3 +88,11 @@ def test_a_row_says_when_squared_differences_are_averaged_over_classes():
     assert setting_words(averaged) == f"{setting_words(summed)}, mean over classes"
     by_kl = method("FD-KL").make(distance="kl", over_classes="mean")
     assert "classes" not in setting_words(by_kl)
+    assert by_kl.configuration() == method("FD-KL").make(distance="kl").configuration()
+
+
+def test_stored_tables_sum_over_classes_and_the_papers_thousand_are_averaged():
+    for name in ("FD-LM", "ordinary distillation"):
+        grids = {scale: method(name).grid(scale) for scale in ("smoke", "mini", "paper")}
+        found = {scale: {one.over_classes for one in grid} for scale, grid in grids.items()}
+        assert found == {"smoke": {"sum"}, "mini": {"sum"}, "paper": {"mean"}}

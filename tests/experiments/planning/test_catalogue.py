@@ -3,6 +3,7 @@
 import ast
 import csv
 import json
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -300,3 +301,9 @@ def test_the_kept_tables_of_the_repository_are_in_the_list():
     known = {"gated_fusion-sst2", "gated_fusion-mrpc", "bcwi-massive_adddata"}
     assert known | {"distillation-fashion_mnist"} <= kept
     assert all(isinstance(one, Run) or one.seconds for one in found if one.word == "kept")
+
+
+def test_ages_are_never_negative():
+    now = datetime.now(timezone.utc)
+    times = (None, now - timedelta(days=3), now + timedelta(days=400))
+    assert [catalogue._age(when) for when in times] == ["–", "3 d", "0 s"]

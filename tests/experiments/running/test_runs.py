@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from compatkit.experiments.running import runs
+from compatkit.predictions import Predictions
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -410,6 +412,21 @@ def test_a_half_written_or_missing_record_is_refused(finished):
     record_of(finished).unlink()
     with pytest.raises(ValueError, match="not a finished run"):
         runs.Run.load(finished.folder)
+
+
+def test_cut_predictions_name_the_runs_folder(tmp_path):
+    def compute(folder):
+        answers = Predictions(id=["a", "b", "c"], label=[0, 1, 1], prediction=[0, 1, 0])
+        answers.save(folder / "predictions-test.parquet")
+        return {}
+
+    run = runs.run_once({"kind": "example"}, compute, home=tmp_path)
+    file = run.folder / "predictions-test.parquet"
+    whole = file.read_bytes()
+    for end in range(0, len(whole), 7):
+        file.write_bytes(whole[:end])
+        with pytest.raises(ValueError, match=re.escape(str(run.folder))):
+            run.predictions("test")
 
 
 # Another process that asks for one run; it writes a line each time it computes.

@@ -4,14 +4,18 @@ uncertain.
 
 import re
 
+import make_hub_cache
 import numpy as np
 import pytest
 import tiny
+import torch
+from safetensors.torch import load_file
 
 from compatkit.ensembles import average_logits
 from compatkit.experiments.models.recipes import Recipe
 from compatkit.experiments.studies.ensemble_figures import (
     Sides,
+    as_published_once,
     flip_picture,
     size_picture,
     size_rows,
@@ -23,6 +27,7 @@ from compatkit.experiments.studies.ensemble_figures import (
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
 from compatkit.support.pictures import text_problems
+from compatkit.training.tasks import load_task
 
 LABEL = np.arange(90) % 3
 
@@ -115,6 +120,23 @@ def test_a_zoo_goes_from_small_to_large():
     assert [*models] == ["linear", "narrow", "base", "two layers"] and models["narrow"].width == 32
     images = zoo(tiny.image_task(), "mini", tiny.IMAGE_RECIPE, tiny.IMAGE_RECIPE)
     assert images["deep"].depths == (2, 2) and images["small"].widths == (4,)
+
+
+def test_a_classifier_of_others_may_be_there_as_bin_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path / "runs"))
+    make_hub_cache.make_images(tmp_path)
+    task, answered = load_task("imagenet", tmp_path), []
+    for kind in ("safetensors", "bin"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        make_hub_cache.make_resnet(folder, "microsoft/resnet-18")
+        if kind == "bin":
+            weights = folder / "model.safetensors"
+            torch.save(load_file(weights), folder / "pytorch_model.bin")
+            weights.unlink()
+        recipe = Recipe("image", kind, str(folder), side=32, crop=24)
+        answered.append(as_published_once(task, recipe).predictions("test"))
+    assert np.array_equal(answered[0].logits, answered[1].logits) and len(answered[0]) == 8
 
 
 def test_flips_are_counted_where_the_ensemble_is_uncertain(capsys):
