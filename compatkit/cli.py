@@ -94,7 +94,8 @@ def _pair(files: Sequence[Path], given: SimpleNamespace, columns: Sequence[str])
     from compatkit.compare.readers import reader_of
 
     rename, sides = _renamed(given.rename), (given.old or "", given.new or "")
-    wanted = Wanted(given.task, given.scorer, given.metric, errors=given.errors or "")
+    choice = {"errors": given.errors or "", "on_changed": given.on_changed or ""}
+    wanted = Wanted(given.task, given.scorer, given.metric, **choice)
     options = (given.on_missing, rename, given.label, columns, wanted)
     if any(map(reader_of, files)) and (len(files) == 2 or all(sides)):
         named = rename | ({given.id: "id"} if given.id else {})  # which logs refuse
@@ -212,6 +213,11 @@ def app(context: click.Context) -> None:
     default="error",
     show_default=True,
     help="examples that only one file has",
+)
+@click.option(
+    "--on-changed",
+    type=click.Choice(["error", "compare"]),
+    help="samples of logs whose question or prompt differs under the same id [default: error]",
 )
 @click.option("--task", default="", help="of a log that holds several")
 @click.option("--scorer", default="", help="likewise")
@@ -357,7 +363,9 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
                 f"--{option} is for two files, and these are folders of tasks: compare one task's "
                 "files with it"
             )
-    wanted = {name: getattr(given, name) or "" for name in ("scorer", "metric", "errors")}
+    wanted = {
+        name: getattr(given, name) or "" for name in ("scorer", "metric", "errors", "on_changed")
+    }
     options = ("normalize", "tolerance", "margin", "confidence")
     suite = compare_suites(
         *files,

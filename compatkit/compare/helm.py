@@ -67,8 +67,8 @@ def _sample(value: float | None, state: dict) -> logs.Sample:
     return logs.judged(
         value,
         answer if chosen_text is None else chosen_text,
-        references[0] if len(references) == 1 else references,
-        logs.digest(instance.get("input"), references) if instance else "",
+        references[0] if len(references) == 1 else references or None,
+        {"question": instance.get("input")},
         broken=bool(state) and result.get("success") is False,
     )
 

@@ -8,6 +8,7 @@ __all__ = ['NAME', 'Samples', 'holds_samples', 'read_wanted', 'read_samples', 'j
 # %% ../../nbs/compare/lm_eval.ipynb #40c39f83
 import json
 import re
+from collections import Counter
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
@@ -18,11 +19,13 @@ import numpy as np
 # %% ../../nbs/compare/lm_eval.ipynb #40f9d1de
 from compatkit.compare.logs import (
     OTHER_SHAPE,
+    RIGHT_ANSWER,
     Block,
     Key,
     Wanted,
     chosen,
     codes_of,
+    compared_though_changed,
     digest,
     not_as_written,
     parsed,
@@ -134,7 +137,7 @@ def read_samples(
                 "both must be of one kind"
             )
     files, notes = _newest_files(path)
-    by_key, less = {}, set()
+    by_key, less, seen = {}, set(), Counter()
     for task, file in files.items():
         with checked_file(file):
             for number, sample in enumerate(json_objects(file), 1):
@@ -144,7 +147,8 @@ def read_samples(
                         f"line {number} is no sample of the lm-evaluation-harness (`doc_id`, "
                         "`filtered_resps`)"
                     )
-                key = Key(task, f"{document}/{sample.get('filter', 'none')}")
+                seen[task, document] += "filter" not in sample
+                key = Key(task, f"{document}/{_filter_name(sample, seen[task, document])}")
                 if key in by_key:
                     raise ValueError(
                         f"repeated ids {shown(key, tasks=True)!r}: keep one line per document and "
@@ -156,6 +160,13 @@ def read_samples(
                     raise not_as_written(f"line {number}", error) from error
         less |= {(task, metric) for metric in _less_is_better(file, task)}
     return Samples(path.name, by_key, less, notes)
+
+
+def _filter_name(sample, number):
+    """The name of a line's filter. The harness of 2024 wrote none, and all documents of one filter
+    before those of the next, so there the document's lines are numbered.
+    """
+    return sample.get("filter") or ("none" if number == 1 else f"filter {number}")
 
 
 def _without_prompts(sample):
@@ -184,51 +195,41 @@ def _less_is_better(file, task):
 
 # %% ../../nbs/compare/lm_eval.ipynb #885f051b
 _HASHES = {
-    "doc_hash": "other documents: another version of the task or of its data",
-    "target_hash": "other right answers",
-    "prompt_hash": "other prompts: other few-shot examples, instructions or chat template",
-}
-# what each is a digest of, which is compared where a line has no hash
-_HASHED = {"doc_hash": "doc", "target_hash": "target", "prompt_hash": "arguments"}
+    "target_hash": (RIGHT_ANSWER, "target"),
+    "doc_hash": ("document", "doc"),
+    "prompt_hash": ("prompt (few-shot examples, instructions or chat template)", "arguments"),
+}  # the part of what was asked, and the field that is compared where a line has no hash
 
 
-def _check_contents(old, new, keys, field):
-    """Raises ValueError where a field that both lines hold differs, such as the document."""
-    pairs = ((key, *(side.samples[key].get(field) for side in (old, new))) for key in keys)
-    other = [
-        shown(key, tasks=True)
-        for key, one, two in pairs
-        if None not in (one, two) and digest(one) != digest(two)
-    ]
-    if other:
-        raise ValueError(
-            f"`{field}` differs for {few(other)}, so other questions or right answers stand under "
-            "the same ids: run both with the same version of the task and its data"
+def _differs(one, two, name, field):
+    """Whether two lines hold another hash, or where one lacks it another content of the field."""
+    if one.get(name) and two.get(name):
+        return one[name] != two[name]
+    held = one.get(field), two.get(field)
+    return None not in held and digest(held[0]) != digest(held[1])
+
+
+def _check_hashes(old, new, shared, on_changed="error"):
+    """Notes on what differs, and on hashes that are absent.
+
+    Raises ValueError for other right answers, and for other documents or prompts unless they are
+    to be compared.
+    """
+    changed, absent = {}, []
+    for name, (part, field) in _HASHES.items():
+        pairs = [(key, old.samples[key], new.samples[key]) for key in shared]
+        if other := [key for key, one, two in pairs if _differs(one, two, name, field)]:
+            changed[part] = other
+        absent += [f"`{name}`"] * any(
+            not (one.get(name) and two.get(name)) for _, one, two in pairs
         )
-
-
-def _check_hashes(old, new, shared):
-    """A note on hashes that are absent. Raises ValueError for hashes that differ."""
-    absent = []
-    for name, told in _HASHES.items():
-        pairs = [(key, old.samples[key].get(name), new.samples[key].get(name)) for key in shared]
-        other = [shown(key, tasks=True) for key, one, two in pairs if one and two and one != two]
-        if other:
-            raise ValueError(
-                f"`{name}` differs for {few(other)} ({told}): run both with the same version and "
-                f"settings, or take `{name}` out of the lines if the difference is meant"
-            )
-        without = [key for key, one, two in pairs if not (one and two)]
-        _check_contents(old, new, without, _HASHED[name])
-        absent += [f"`{name}`"] * bool(without)
-    return (
-        [
+    notes = compared_though_changed(changed, len(shared), on_changed, harmless="")
+    if absent:
+        notes.append(
             f"Whether both were asked the same cannot be checked everywhere: {', '.join(absent)} "
             "missing."
-        ]
-        if absent
-        else []
-    )
+        )
+    return notes
 
 # %% ../../nbs/compare/lm_eval.ipynb #bbf6600b
 def _choice(sample, metric):
@@ -361,13 +362,14 @@ def join_samples(
     old: Samples,
     new: Samples,  # Samples
     on_missing: str = "error",  # "drop" leaves out and counts what only one of them has
+    on_changed: str = "error",  # "compare" compares other documents and prompts by their ids
 ) -> dict:
     """The fields of a Pair.
 
     Raises ValueError for other tasks, documents, prompts or right answers.
     """
     shared, left_out = shared_keys(old, new, on_missing)
-    notes = [*old.notes, *new.notes, *_check_hashes(old, new, shared)]
+    notes = [*old.notes, *new.notes, *_check_hashes(old, new, shared, on_changed)]
     blocks, more = _blocks(old, new, shared)
     if any(left_out.values()):
         notes.insert(

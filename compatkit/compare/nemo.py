@@ -50,7 +50,7 @@ def _sample(line: dict, scorer: str) -> logs.Sample:
         _reward(line, scorer),
         "" if answer is None and line.get("model_response") == "" else answer,
         expected,
-        logs.digest(logs.text_of(expected), line.get("prompt")),
+        {"question": line.get("prompt")},
         line.get("metadata"),
         _broke_off(line),
     )

@@ -788,7 +788,7 @@ def _refuse_for_logs(rename, truth, by):
         )
 
 
-LOGS_ALONE = ("task", "scorer", "metric")
+LOGS_ALONE = ("task", "scorer", "metric", "on_changed")
 
 
 def refuse_for_tables(
@@ -800,8 +800,8 @@ def refuse_for_tables(
     for option in among:
         if chosen := getattr(wanted, option):
             raise ValueError(
-                f"--{option} {chosen} (wanted={{{option!r}: {chosen!r}}}) chooses within an "
-                f"evaluation log, and {where} is a table: leave it out, or name columns with "
+                f"--{option.replace('_', '-')} {chosen} (wanted={{{option!r}: {chosen!r}}}) is for "
+                f"an evaluation log, and {where} is a table: leave it out, or name columns with "
                 "--rename"
             )
 
@@ -876,7 +876,7 @@ def read_columns(
     _refuse_repeated_names(path, old=old, new=new, label=label or "label", id=id)
     names = {id: "id", label or "label": "label"}
     dataset = is_dataset(path) or names_hub(path)
-    refuse_for_tables(wanted, Path(path).name, ("scorer", "metric") if dataset else LOGS_ALONE)
+    refuse_for_tables(wanted, Path(path).name, LOGS_ALONE[1:] if dataset else LOGS_ALONE)
     table = read_dataset(path, names, wanted.task) if dataset else read_table(path, names)
     judging = _refuse_absent(table, (old, new), label, id, given)
     without = "id" not in table.schema

@@ -44,6 +44,30 @@ def _providers(row: dict) -> list[str]:
     return [str(name) for name in named if name]
 
 
+def _of_side(rows: list[dict], side: str) -> list[dict]:
+    """The rows of one provider, of one prompt, or of both as `provider / prompt`.
+
+    Raises ValueError where it is unclear which provider.
+    """
+
+    def names(row: dict) -> list[str]:
+        providers, prompt = _providers(row), _label(row)
+        return [*providers, prompt, *(f"{one} / {prompt}" for one in providers)]
+
+    def both(row: dict) -> str:
+        return f"{_providers(row)[0]} / {_label(row)}"
+
+    if not side:
+        providers = {_providers(row)[0]: 0 for row in rows if _providers(row)}
+        logs.chosen(providers, "", "side")
+        return rows
+    logs.chosen((name for row in rows for name in names(row)), side, "side")
+    rows = [row for row in rows if side in names(row)]
+    if len({_providers(row)[0] for row in rows if _providers(row)}) > 1:
+        logs.chosen(map(both, rows), "", "side")
+    return rows
+
+
 def _broken(row: dict) -> bool:
     """Whether the call itself broke off."""
     reason, response = row.get("failureReason"), row.get("response") or {}
@@ -59,9 +83,10 @@ def _sample(row: dict, metric: str) -> logs.Sample:
     return logs.judged(
         (row if own else row.get("namedScores") or {}).get(metric),
         (row.get("response") or {}).get("output"),
-        question=logs.digest(
-            row.get("vars"), prompt.get("raw") if isinstance(prompt, dict) else prompt
-        ),
+        asked={
+            "question": row.get("vars"),
+            logs.PROMPT: prompt.get("raw") if isinstance(prompt, dict) else prompt,
+        },
         fields=row.get("vars"),
         broken=_broken(row),
     )
@@ -88,16 +113,12 @@ def _label(row: dict) -> str:
 
 
 def read(path: Path, wanted: logs.Wanted = logs.Wanted()) -> logs.Log:
-    """The rows of one provider.
+    """The rows of one provider, or of one prompt.
 
     Raises ValueError for another file, and where providers or metrics are unclear.
     """
     try:
-        rows = _rows(path)
-        names = {name: None for row in rows for name in _providers(row)[:1]}
-        sides = [name for row in rows for name in _providers(row)] if wanted.side else names
-        side = logs.chosen(sides, wanted.side, "side")
-        rows = [row for row in rows if side in _providers(row)]
+        rows = _of_side(_rows(path), wanted.side)
         metrics = [
             "success",
             "score",

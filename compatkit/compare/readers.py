@@ -33,7 +33,9 @@ class Reader(NamedTuple):
         [Path, bytes], bool
     ]  # path, the first bytes of its file → is it of this format?
     read: Callable[[Path, Wanted], Any]  # what `join` takes
-    join: Callable[..., dict] = join_logs  # old, new, on_missing, errors → the fields of a Pair
+    join: Callable[..., dict] = (
+        join_logs  # old, new, on_missing, errors, on_changed → the fields of a Pair
+    )
 
 
 def _holds_harness(path: Path, head: bytes) -> bool:
@@ -41,9 +43,9 @@ def _holds_harness(path: Path, head: bytes) -> bool:
     return lm_eval.holds_samples(path) and not is_dataset(path)
 
 
-def _join_harness(old: Any, new: Any, on_missing: str, errors: str) -> dict:
+def _join_harness(old: Any, new: Any, on_missing: str, errors: str, on_changed: str) -> dict:
     """Two runs of the harness, which writes no sample without an answer."""
-    return lm_eval.join_samples(old, new, on_missing)
+    return lm_eval.join_samples(old, new, on_missing, on_changed)
 
 
 def _guarded(read: Callable[[Path, Wanted], Any]) -> Callable[[Path, Wanted], Any]:
@@ -105,7 +107,8 @@ def read_logs(
         for path, side in zip((old, new), sides)
     ]
     try:
-        return readers[0].join(*logs, on_missing, wanted.errors or "wrong")
+        how = (on_missing, wanted.errors or "wrong", wanted.on_changed or "error")
+        return readers[0].join(*logs, *how)
     except OTHER_SHAPE as error:
         raise not_as_written(f"{old.name} or {new.name}", error) from error
 

@@ -54,7 +54,11 @@ def test_instances_with_what_was_asked(tmp_path):
     log = read(run)
     assert log.scorer == "exact_match" and len(log.samples) == 3  # the perturbed one is left out
     sample = log.samples[Key("boolq,data_augmentation=c", "id0")]
-    assert (sample.value, sample.answer, sample.target) == (1.0, "yes", "yes") and sample.question
+    assert (sample.value, sample.answer, sample.target) == (
+        1.0,
+        "yes",
+        "yes",
+    ) and "question" in sample.asked
     assert log.samples[Key("boolq,data_augmentation=c", "id2")].trouble == "error"
 
 
@@ -69,7 +73,7 @@ def test_the_metric_must_be_clear(tmp_path):
 
 def test_without_the_state_the_questions_are_unknown(tmp_path):
     run = written(tmp_path / "run", [1.0], states=False)
-    assert [sample.question for sample in read(run).samples.values()] == [""]
+    assert [sample.asked for sample in read(run).samples.values()] == [{}]
 
 
 def test_a_half_written_folder_is_named(tmp_path):
@@ -90,7 +94,7 @@ def test_what_the_tool_wrote():
     assert log.scorer == "exact_match" and {key.task for key in log.samples} == {"simple_mcqa"}
     assert {(s.value, s.answer) for s in log.samples.values()} == {(0.0, "Answer:")}
     assert {s.target for s in log.samples.values()} <= {"Even", "Odd"}
-    assert all(sample.question for sample in log.samples.values())
+    assert all("question" in sample.asked for sample in log.samples.values())
     with pytest.raises(ValueError, match="4 examples"):  # all of which are wrong
         compare(REAL, REAL)
 

@@ -62,6 +62,25 @@ def test_two_providers_of_one_file(tmp_path):
     assert (pair.old_name, pair.new_name, pair.n) == ("one", "TWO", 3)
 
 
+def test_a_changed_prompt_is_compared_and_named(tmp_path):
+    old = written(tmp_path / "old.json", [row(0), row(1)])
+    new = written(tmp_path / "new.json", [row(0, prompt="add"), row(1, reason=1, prompt="add")])
+    pair = read_pair(old, new)
+    assert pair.n == 2 and (pair.new != pair.label).tolist() == [False, True]
+    assert any("prompt differs for 2 of 2" in note for note in pair.notes)
+
+
+def test_two_prompts_of_one_file(tmp_path):
+    rows = [row(n, name, prompt=prompt) for n in range(3) for name in "ab" for prompt in "xy"]
+    one = written(tmp_path / "one.json", [one for one in rows if one["provider"]["id"] == "a"])
+    pair = read_pair(one, one, sides=("x", "y"))
+    assert pair.n == 3 and any("prompt differs for 3 of 3" in note for note in pair.notes)
+    both = written(tmp_path / "both.json", rows)
+    with pytest.raises(ValueError, match="there is A / x, B / x"):
+        read(both, Wanted(side="x"))
+    assert read_pair(both, both, sides=("A / x", "b / y")).n == 3
+
+
 def test_two_prompts_are_two_questions_and_a_second_time_is_a_repeat(tmp_path):
     rows = [row(0), row(0, prompt="plus"), row(0)]
     keys = list(read(written(tmp_path / "r.json", rows)).samples)

@@ -42,11 +42,11 @@ def test_a_reader_is_one_line_in_the_list(tmp_path, monkeypatch):
     line = readers.Reader(
         "a format", lambda path, head: head.startswith(b"MINE"), lambda path, wanted: path
     )
-    joined = line._replace(join=lambda old, new, on_missing, errors: {"notes": (errors,)})
+    joined = line._replace(join=lambda old, new, *how: {"notes": how})
     monkeypatch.setattr(readers, "READERS", (joined, *readers.READERS))
     (tmp_path / "a").write_text("MINE"), (tmp_path / "b").write_text("MINE")
     fields = readers.read_logs(tmp_path / "a", tmp_path / "b", wanted=Wanted(errors="drop"))
-    assert fields == {"notes": ("drop",)}
+    assert fields == {"notes": ("error", "drop", "error")}
 
 
 TOOLS = LOGS.parent / "tool_logs"
