@@ -285,7 +285,7 @@ class Rule:
                 raise TypeError("`classes` is no list of names")
             posterior = content["posterior"]
             return cls(**fields, posterior=None if posterior is None else posterior_of(posterior))
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(
                 f"{Path(path).name} is no complete rule ({error!r}): give a file that Rule.save "
                 "(--rule) wrote"

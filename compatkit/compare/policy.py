@@ -201,7 +201,8 @@ class Policy:
             raise FileNotFoundError(f"there is no policy file {path}")
         try:
             policy = cls.of(tomllib.loads(path.read_text(encoding="utf-8-sig")), **options)
-        except ValueError as error:  # broken TOML and broken UTF-8 are ValueErrors as well
+        # broken TOML and broken UTF-8 are ValueErrors, too deep a nesting is not
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path.name}: {error}") from None
         if not policy.rules:
             raise ValueError(

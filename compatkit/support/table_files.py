@@ -280,9 +280,12 @@ def plain_file(
 ) -> Path:
     """The same content as a file that readers take: the file itself, or a copy.
 
-    Raises ValueError for a packed file that is broken and for a stream without content.
+    Raises ValueError for a packed file that is broken, for a stream without content, and for a
+    name that is no UTF-8, which polars and JSON cannot hold.
     """
     path = Path(path)
+    if any("\ud800" <= letter <= "\udfff" for letter in str(path)):
+        raise ValueError(f"the file name {ascii(str(path))} is no UTF-8: rename the file")
     if path != Path("-") and (path.is_dir() or not path.exists()):
         return path  # a folder of logs, or nothing: whoever reads it says so
     return _once(path, _made)
