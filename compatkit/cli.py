@@ -26,6 +26,7 @@ from . import __version__
 from .compare.logs import Wanted
 from .compare.policy import LIMITS, Policy
 from .compare.sections import visible
+from .metrics import SMALLEST_CHANGE
 from .support.outputs import Outputs
 from .support.table_files import plain_file
 
@@ -85,6 +86,12 @@ def _renamed(pairs):
     return {column: field for field, column in found.items()}
 
 
+def _wanted(given: SimpleNamespace) -> dict:
+    """The options that choose within a log or say what a score is."""
+    names = ("task", "scorer", "metric", "errors", "on_changed")
+    return {name: getattr(given, name) or "" for name in names} | {"pass_at": given.pass_at}
+
+
 def _pair(files: Sequence[Path], given: SimpleNamespace, columns: Sequence[str]):
     """Reads two files, or one with both versions in two columns or in rows of their own.
 
@@ -94,8 +101,7 @@ def _pair(files: Sequence[Path], given: SimpleNamespace, columns: Sequence[str])
     from compatkit.compare.readers import reader_of
 
     rename, sides = _renamed(given.rename), (given.old or "", given.new or "")
-    choice = {"errors": given.errors or "", "on_changed": given.on_changed or ""}
-    wanted = Wanted(given.task, given.scorer, given.metric, **choice)
+    wanted = Wanted(**_wanted(given))
     options = (given.on_missing, rename, given.label, columns, wanted)
     if any(map(reader_of, files)) and (len(files) == 2 or all(sides)):
         named = rename | ({given.id: "id"} if given.id else {})  # which logs refuse
@@ -229,10 +235,20 @@ def app(context: click.Context) -> None:
     "[default: wrong in a log, fail in a table]",
 )
 @click.option(
+    "--pass-at",
+    type=float,
+    metavar="X",
+    help="a score from X on is right (up to X where less is better); without it a fall counts from "
+    f"{100 * SMALLEST_CHANGE:g} % of the scores' range on",
+)
+@click.option(
     "--tolerance", help="NFR up to which an update is called compatible [default: --max-nfr, or 1%]"
 )
 @click.option(
-    "--margin", default="1%", show_default=True, help="change of accuracy too small to matter"
+    "--margin",
+    default="1%",
+    show_default=True,
+    help="change of accuracy too small to matter; of a mean score, this share of the scores' range",
 )
 @click.option("--confidence", default="95%", show_default=True, help="of every interval")
 @click.option("--max-nfr", help="gate: the whole interval of NFR must lie at or below it, e.g. 1%")
@@ -363,15 +379,12 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
                 f"--{option} is for two files, and these are folders of tasks: compare one task's "
                 "files with it"
             )
-    wanted = {
-        name: getattr(given, name) or "" for name in ("scorer", "metric", "errors", "on_changed")
-    }
     options = ("normalize", "tolerance", "margin", "confidence")
     suite = compare_suites(
         *files,
         given.policy,
         given.on_missing,
-        wanted,
+        _wanted(given),
         {name: value for name in LIMITS if (value := getattr(given, name, None)) is not None},
         rename=_renamed(given.rename),
         **{name: getattr(given, name) for name in options},
@@ -475,7 +488,6 @@ def _compare_many(
     Raises ValueError for options that it cannot follow.
     """
     from compatkit.compare.flips import write_rows
-    from compatkit.compare.pair import LOGS_ALONE
     from compatkit.compare.report import EXIT_STATUS, compare_versions
     from compatkit.compare.series import flip_columns
 
@@ -486,7 +498,7 @@ def _compare_many(
         on_missing=given.on_missing,
         rename=rename,
         truth=given.truth,
-        wanted={name: getattr(given, name) or "" for name in (*LOGS_ALONE, "errors")},
+        wanted=_wanted(given),
         **_settings(given, policy),
     )
     if given.flips:

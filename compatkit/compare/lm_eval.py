@@ -283,15 +283,14 @@ def _said(sample, answer=None):
     return str(answers[0]) if len(answers) == 1 else json.dumps(answers, ensure_ascii=False)
 
 
-def _judged(old, new, metric, good):
-    """label, old, new as text for samples that a metric of 0 and 1 judges; `good` is what stands
-    for right.
+def _judged(old, new, metric, passed):
+    """label, old, new as text for samples that a metric judges; `passed` are two lists that say
+    which answers are right.
     """
     (right, before), (same, after) = _choices(old, metric), _choices(new, metric)
     if right and right == same:
         return [[f"choice {number}" for number in numbers] for numbers in (right, before, after)]
-    before = ["right" if sample[metric] == good else "wrong" for sample in old]
-    after = ["right" if sample[metric] == good else "wrong" for sample in new]
+    before, after = (["right" if one else "wrong" for one in side] for side in passed)
     after = [
         f"{two} otherwise" if one == two == "wrong" and _said(first) != _said(second) else two
         for one, two, first, second in zip(before, after, old, new)
@@ -314,7 +313,7 @@ def _filter_of(key):
     return key.id.partition("/")[2]
 
 
-def _blocks(old, new, shared):
+def _blocks(old, new, shared, pass_at=None):
     """A block for each metric that is one finite number per document, and notes.
 
     Raises ValueError where there is none.
@@ -330,7 +329,8 @@ def _blocks(old, new, shared):
             metric for samples in sides for sample in samples for metric in _metrics(sample)
         ):
             less = (task, metric) in old.less | new.less
-            block, told = _block(f"{task} ({metric}{several})", keys, sides, metric, less)
+            name = f"{task} ({metric}{several})"
+            block, told = _block(name, keys, sides, metric, less, pass_at)
             blocks += [block] if block else []
             notes += [told] if told else []
     if not blocks:
@@ -340,7 +340,7 @@ def _blocks(old, new, shared):
     return blocks, notes
 
 
-def _block(name, keys, sides, metric, less):
+def _block(name, keys, sides, metric, less, pass_at):
     """The block of a metric, None where it is not a number everywhere; and a note, perhaps ""."""
     if metric == "bypass":  # always 999
         return None, (
@@ -349,13 +349,15 @@ def _block(name, keys, sides, metric, less):
     values = [[sample.get(metric) for sample in samples] for samples in sides]
     if not all(_is_number(value) for side in values for value in side):
         return None, f"{name} is left out: it is not one number per document in both runs."
+    scores, answers, turned = [[-one if less else one for one in side] for side in values], None, ""
     if {value for side in values for value in side} <= {0, 1}:
-        block = Block(name, keys, _judged(*sides, metric, 0 if less else 1), None)
-        turned = "0 counts as right"
-    else:
-        scores = [[-value if less else value for value in side] for side in values]
-        block, turned = Block(name, keys, None, scores), "the sign is turned"
-    return block, f"{name}: less is better, so {turned}." if less else ""
+        answers = _judged(*sides, metric, [[one == 1 - less for one in side] for side in values])
+        scores, turned = None, "0 counts as right"
+    elif pass_at is not None:
+        limit, turned = -pass_at if less else pass_at, f"{pass_at:g} or less counts as right"
+        answers = _judged(*sides, metric, [[one >= limit for one in side] for side in scores])
+    told = f"{name}: less is better, so {turned or 'the sign is turned'}." if less else ""
+    return Block(name, keys, answers, scores), told
 
 # %% ../../nbs/compare/lm_eval.ipynb #a0f6a785
 def join_samples(
@@ -363,6 +365,8 @@ def join_samples(
     new: Samples,  # Samples
     on_missing: str = "error",  # "drop" leaves out and counts what only one of them has
     on_changed: str = "error",  # "compare" compares other documents and prompts by their ids
+    pass_at: float | None = None,  # the score from which, or up to which where less is better,
+    # an answer is right
 ) -> dict:
     """The fields of a Pair.
 
@@ -370,7 +374,7 @@ def join_samples(
     """
     shared, left_out = shared_keys(old, new, on_missing)
     notes = [*old.notes, *new.notes, *_check_hashes(old, new, shared, on_changed)]
-    blocks, more = _blocks(old, new, shared)
+    blocks, more = _blocks(old, new, shared, pass_at)
     if any(left_out.values()):
         notes.insert(
             0,

@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['OTHER_SHAPE', 'NO_ANSWER', 'NO_SCORE', 'RIGHT_ANSWER', 'PROMPT', 'CHANGED', 'ERRORS', 'Sample', 'Key', 'Log',
-           'Wanted', 'chosen', 'of_tasks', 'digest', 'parsed', 'not_as_written', 'plain_fields', 'text_of', 'value_of',
-           'judged', 'keyed', 'shown', 'shared_keys', 'changed_parts', 'compared_though_changed', 'without_answers',
-           'Block', 'end_to_end', 'codes_of', 'scores_of', 'block_of', 'join_logs']
+           'passes', 'Wanted', 'chosen', 'of_tasks', 'digest', 'parsed', 'not_as_written', 'plain_fields', 'text_of',
+           'value_of', 'judged', 'keyed', 'shown', 'shared_keys', 'changed_parts', 'compared_though_changed',
+           'without_answers', 'Block', 'end_to_end', 'codes_of', 'scores_of', 'block_of', 'join_logs']
 
 # %% ../../nbs/compare/logs.ipynb #558a41c1
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from math import nan
+from math import isfinite, nan
+from numbers import Real
 from typing import Any, NamedTuple
 
 # %% ../../nbs/compare/logs.ipynb #d77ad42c
@@ -54,6 +55,11 @@ class Log(NamedTuple):
     unfinished: str = ""  # why the run is incomplete; "" for a whole one
 
 
+def passes(pass_at: float) -> str:
+    """What is said where scores are judged by a threshold."""
+    return f"A score of {pass_at:g} or more counts as right."
+
+
 class Wanted(NamedTuple):
     """What is chosen where a log holds several; "" for the only one there is, or for the
     reader's own choice.
@@ -65,6 +71,13 @@ class Wanted(NamedTuple):
     side: str = ""  # the model or provider, where one file holds several
     errors: str = ""  # what becomes of samples without an answer, one of ERRORS; "": wrong
     on_changed: str = ""  # what becomes of other questions under an id, one of CHANGED; "": error
+    pass_at: float | None = None  # the score from which an answer is right; None: scores are judged
+
+    def threshold(self) -> float | None:
+        """The same. Raises ValueError for what is no finite number."""
+        if self.pass_at is None or (isinstance(self.pass_at, Real) and isfinite(self.pass_at)):
+            return self.pass_at
+        raise ValueError(f"pass_at is a number in the unit of the scores, not {self.pass_at!r}")
 
 # %% ../../nbs/compare/logs.ipynb #3330c631
 def chosen(
@@ -502,14 +515,27 @@ def _as_judged(old: list[Sample], new: list[Sample]) -> list[list[str]]:
     return [["right"] * len(old), before, after]
 
 
-def block_of(name: str, keys: list[Key], old: Log, new: Log) -> Block:
-    """The samples of one task as answers or as scores."""
-    sides = [[log.samples[key] for key in keys] for log in (old, new)]
+def _passed(sample: Sample, pass_at: float) -> Sample:
+    """The sample with right or wrong in the place of its score."""
+    return sample if sample.value is None else sample._replace(value=sample.value >= pass_at)
+
+
+def block_of(
+    name: str,
+    keys: list[Key],
+    old: Log,
+    new: Log,
+    pass_at: float | None = None,  # the score from which an answer is right
+) -> Block:
+    """The samples of one task as answers or as scores; as both where scores say what is right."""
+    sides, scores = [[log.samples[key] for key in keys] for log in (old, new)], None
     values = {sample.value for side in sides for sample in side if sample.value is not None}
-    if values <= {0, 1}:
-        return Block(name, keys, _as_named(*sides) or _as_judged(*sides), None)
-    scores = [[0.0 if sample.value is None else sample.value for sample in side] for side in sides]
-    return Block(name, keys, None, scores)
+    if not values <= {0, 1}:
+        scores = [[sample.value or 0.0 for sample in side] for side in sides]
+        if pass_at is None:
+            return Block(name, keys, None, scores)
+        sides = [[_passed(sample, pass_at) for sample in side] for side in sides]
+    return Block(name, keys, _as_named(*sides) or _as_judged(*sides), scores)
 
 # %% ../../nbs/compare/logs.ipynb #4daedc8e
 def _columns(samples: list[Sample]) -> dict[str, np.ndarray]:
@@ -557,6 +583,7 @@ def join_logs(
     on_missing: str = "error",  # "drop" leaves out and counts what only one of them has
     errors: str = "wrong",  # what becomes of samples without an answer, one of ERRORS
     on_changed: str = "error",  # what becomes of other questions under an id, one of CHANGED
+    pass_at: float | None = None,  # the score from which an answer is right
 ) -> dict:
     """The fields of a Pair.
 
@@ -576,7 +603,7 @@ def join_logs(
     by_task: dict[str, list[Key]] = {}
     for key in keys:
         by_task.setdefault(key.task, []).append(key)
-    blocks = [block_of(task, some, old, new) for task, some in by_task.items()]
+    blocks = [block_of(task, some, old, new, pass_at) for task, some in by_task.items()]
     keys = [key for block in blocks for key in block.keys]
     several, columns = len(blocks) > 1, _columns([old.samples[key] for key in keys])
     task = np.array([key.task for key in keys], dtype=object)

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from .answer_codes import coded_column, of_one_kind
 from .hub_datasets import is_dataset, names_hub, read_dataset
 from .joins import Rows, match_rows, picked, rows_beside
-from .logs import Wanted
+from .logs import Wanted, passes
 from .readers import no_log, read_logs, reader_of
 from .repeats import Counts, by_example, examples_of, read_columns_of, repeated
 from .right_and_wrong import COLUMN, judged, names_judgements, without_gaps
@@ -282,6 +282,8 @@ def _values(series, cells):
     import polars as pl
 
     series = series.alias("values")  # a name such as ^x$ would be taken for a pattern
+    if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
+        series = series.cast(pl.String)
     kind = series.dtype
     for read in (numbers_in_cells, _truths_in_cells) if cells else ():
         if (found := read(series)) is not None:
@@ -565,7 +567,7 @@ def pair_of_sources(
     on_missing: str,  # error or drop
     columns: Sequence[str] | None = None,  # to slice by
     names: tuple[str, str] | None = None,  # of the versions; those of the sources by default
-    errors: str = "",  # of examples without a value: "drop", "wrong"; else they are refused
+    wanted: Wanted = Wanted(),  # errors of examples without a value, and the score that is right
     truth: Source | None = None,  # with the ids and labels of these examples and perhaps of more
 ) -> Pair:
     """The Pair of two sources. Raises ValueError naming what does not fit."""
@@ -574,7 +576,7 @@ def pair_of_sources(
     _check_on_missing(on_missing)
     try:
         names = names or (old.name, new.name)
-        return _pair(old, new, on_missing, columns, names, errors, truth)
+        return _pair(old, new, on_missing, columns, names, wanted, truth)
     except pl.exceptions.PolarsError as error:  # a kind of column that nobody thought of
         raise ValueError(f"{old.name}, {new.name}: {str(error).partition(chr(10))[0]}") from error
 
@@ -607,8 +609,21 @@ def _beside(truth: Source, old: Source, rows: Rows) -> _Side:
     return _Side(truth, place)
 
 
+def _passed(scores: dict, pass_at: float | None) -> list[np.ndarray]:
+    """Which scores are right, 1 or 0, nan where one is missing; empty where nobody asked. Raises
+    ValueError without scores.
+    """
+    if pass_at is None:
+        return []
+    if not scores:
+        raise ValueError(
+            f"--pass-at {pass_at:g} needs the column `score` in both (--rename score=COLUMN)"
+        )
+    return [np.where(np.isfinite(one), one >= pass_at, np.nan) for one in scores.values()]
+
+
 def _judgement(
-    old: Source, new: Source, rows: Rows, truth: _Side | None
+    old: Source, new: Source, rows: Rows, truth: _Side | None, pass_at: float | None
 ) -> tuple[dict, Source, Source, list[str]]:
     """What judges the examples: the answers, codes and scores of a Pair, and `judge` where a column
     says right or wrong; the sources to show; and notes.
@@ -618,13 +633,16 @@ def _judgement(
     fields, notes = _answers(old, new, rows, truth)
     if truth and not fields:
         raise _nothing_to_compare(old, new)
-    judge = judged(old, new, rows, fields)
+    scores = _scores(old, new, rows)
+    judge = judged(old, new, rows, fields, _passed(scores, pass_at))
     if judge:
         fields, old, new, notes = judge.fields | {"judge": judge.column}, *judge[1:4]
-    scores = _scores(old, new, rows)
+        scores = scores if "score" in old.schema or pass_at is not None else {}
     if not (fields or scores):
         raise _nothing_to_compare(old, new)
-    if fields and scores:
+    if pass_at is not None:
+        notes.append(passes(pass_at))
+    elif fields and scores:
         notes.append(
             "Answers decide here; the column `score` is summed up beside them. If it says how sure "
             "a model was, a score that fell is no error."
@@ -648,16 +666,16 @@ def _pair(
     on_missing: str,
     columns: list | None,
     names: tuple,
-    errors: str,
+    wanted: Wanted,
     truth: Source | None,
 ) -> Pair:
     """The Pair of two sources."""
     read, told_apart, new = old, repeated(old), repeated(new)
     rows = match_rows(told_apart, new, on_missing)
     own = _beside(truth, read, rows) if truth else None
-    fields, old, new, notes = _judgement(told_apart, new, rows, own)
+    fields, old, new, notes = _judgement(told_apart, new, rows, own, wanted.threshold())
     judge = fields.pop("judge", "")
-    fields, rows, gaps = without_gaps(fields, (old, new), rows, errors, bool(judge))
+    fields, rows, gaps = without_gaps(fields, (old, new), rows, wanted.errors, bool(judge))
     example = examples_of(told_apart, read, rows.old)
     further = _columns(old, new, rows, read_columns_of(columns, example))
     lost = set(new.classes or ()) ^ set(old.classes or ()) if old.classes and new.classes else ()
@@ -734,7 +752,7 @@ def read_pair(
     labels = _labels_of(files, rename, sources[0])
     _check_rename(rename, files, [*sources, *labels])
     refuse_for_tables(wanted, sources[0].name)
-    pair = pair_of_sources(*sources, on_missing, columns, names, wanted.errors, *labels)
+    pair = pair_of_sources(*sources, on_missing, columns, names, wanted, *labels)
     return replace(pair, paths=tuple(files))
 
 
@@ -878,7 +896,7 @@ def read_columns(
     dataset = is_dataset(path) or names_hub(path)
     refuse_for_tables(wanted, Path(path).name, LOGS_ALONE[1:] if dataset else LOGS_ALONE)
     table = read_dataset(path, names, wanted.task) if dataset else read_table(path, names)
-    judging = _refuse_absent(table, (old, new), label, id, given)
+    judging = _refuse_absent(table, (old, new), label, id, given, wanted.pass_at)
     without = "id" not in table.schema
     table = numbered(table) if without else table
     pair = pair_of_sources(
@@ -887,7 +905,7 @@ def read_columns(
         "error",
         columns,
         (old, new),
-        wanted.errors,
+        wanted,
     )
     pair = replace(pair, paths=(path,))
     if not without:
@@ -907,9 +925,10 @@ def _refuse_repeated_names(path, **given):
             )
 
 
-def _refuse_absent(table, answers, label, id, path):
-    """What the answers are: `prediction`, or `correct` where there are no labels and the columns
-    are called like judgements and hold nothing else.
+def _refuse_absent(table, answers, label, id, path, pass_at):
+    """What the answers are: `prediction`, `score` where a score is to be right from a number on, or
+    `correct` where there are no labels and the columns are called like judgements and hold nothing
+    else.
 
     Raises ValueError for a column that was asked for and is not there, and without labels.
     """
@@ -920,6 +939,8 @@ def _refuse_absent(table, answers, label, id, path):
         if here not in table.schema:
             _refuse_versions(table, answers, path)
             raise ValueError(f"{table.name}: there is no column {name!r} ({found(there, name)})")
+    if pass_at is not None:
+        return "score"
     if "label" in table.schema:
         return "prediction"
     if all(map(names_judgements, answers)):

@@ -22,7 +22,7 @@ from compatkit.compare import (
     rankings,
 )
 from .hub_datasets import is_dataset
-from .logs import OTHER_SHAPE, Wanted, join_logs, not_as_written
+from .logs import OTHER_SHAPE, Wanted, join_logs, not_as_written, passes
 
 # %% ../../nbs/compare/readers.ipynb #3a382ffb
 class Reader(NamedTuple):
@@ -34,7 +34,7 @@ class Reader(NamedTuple):
     ]  # path, the first bytes of its file → is it of this format?
     read: Callable[[Path, Wanted], Any]  # what `join` takes
     join: Callable[..., dict] = (
-        join_logs  # old, new, on_missing, errors, on_changed → the fields of a Pair
+        join_logs  # old, new, on_missing, errors, on_changed, pass_at → the fields of a Pair
     )
 
 
@@ -43,9 +43,11 @@ def _holds_harness(path: Path, head: bytes) -> bool:
     return lm_eval.holds_samples(path) and not is_dataset(path)
 
 
-def _join_harness(old: Any, new: Any, on_missing: str, errors: str, on_changed: str) -> dict:
+def _join_harness(
+    old: Any, new: Any, on_missing: str, errors: str, on_changed: str, pass_at: float | None
+) -> dict:
     """Two runs of the harness, which writes no sample without an answer."""
-    return lm_eval.join_samples(old, new, on_missing, on_changed)
+    return lm_eval.join_samples(old, new, on_missing, on_changed, pass_at)
 
 
 def _guarded(read: Callable[[Path, Wanted], Any]) -> Callable[[Path, Wanted], Any]:
@@ -106,11 +108,20 @@ def read_logs(
         readers[0].read(path, wanted._replace(side=side) if side else wanted)
         for path, side in zip((old, new), sides)
     ]
+    pass_at = wanted.threshold()
     try:
-        how = (on_missing, wanted.errors or "wrong", wanted.on_changed or "error")
-        return readers[0].join(*logs, *how)
+        how = (on_missing, wanted.errors or "wrong", wanted.on_changed or "error", pass_at)
+        fields = readers[0].join(*logs, *how)
     except OTHER_SHAPE as error:
         raise not_as_written(f"{old.name} or {new.name}", error) from error
+    if pass_at is None:
+        return fields
+    if "old_score" not in fields:
+        raise ValueError(
+            f"--pass-at {pass_at:g} is for scores, and every answer of these logs is right or "
+            "wrong already: leave it out, or name a metric of scores with --metric"
+        )
+    return fields | {"notes": (*fields["notes"], passes(pass_at))}
 
 
 def no_log(folder: Path) -> str:

@@ -382,7 +382,7 @@ def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None, tru
         _as_source(new, "new", names[1]),
         on_missing,
         columns or None,  # all but free text where none is asked for: they are in memory anyway
-        errors=wanted.errors,
+        wanted=wanted,
     )
 
 
@@ -484,8 +484,9 @@ def compare(
     # compare answers without regard to case, spaces around them and forms of Unicode
     normalize: bool = False,
     # of logs: task, scorer, metric -> the choice; errors -> "wrong", "drop" or "fail": what
-    # examples without a value are, by default wrong in a log and refused elsewhere
-    wanted: Mapping[str, str] | None = None,
+    # examples without a value are, by default wrong in a log and refused elsewhere; pass_at -> the
+    # score from which an answer is right
+    wanted: Mapping[str, str | float] | None = None,
     # the column of what examples belong to, such as a document: the unit of intervals and gate
     cluster: str = "",
     # whether answers of which none is right on either side are compared, as of a suite's hard task

@@ -51,15 +51,25 @@ def judged(
     new: Source,
     rows: Rows,
     answers: dict,  # answers, label, old and new; empty where nothing else judges
+    passed: Sequence[np.ndarray] = (),  # two (N,): 1, 0 or nan, where the scores are to judge
 ) -> Judged | None:
     """What both say of right and wrong; None where answers say the same, or nothing does."""
+    if passed:
+        return _judged_by("score", _contradictions(answers, passed) or "", passed, old, new, rows)
     for name in (COLUMN, "score")[: 1 if answers else 2]:
         sides = _of_both(old, new, rows, name)
         if sides and (told := _contradictions(answers, sides)) is not None:
-            notes = [f"The column `{name}` says which answers are right{told}."]
-            fields = _coded(sides, _differing(old, new, rows))
-            return Judged(fields, *(_with_texts(one, name) for one in (old, new)), notes, name)
+            return _judged_by(name, told, sides, old, new, rows)
     return None
+
+
+def _judged_by(
+    name: str, told: str, sides: Sequence[np.ndarray], old: Source, new: Source, rows: Rows
+) -> Judged:
+    """What a column says, and what is told of it."""
+    notes = [f"The column `{name}` says which answers are right{told}."]
+    fields = _coded(sides, _differing(old, new, rows))
+    return Judged(fields, *(_with_texts(one, name) for one in (old, new)), notes, name)
 
 
 def _contradictions(answers: dict, sides: list[np.ndarray]) -> str | None:

@@ -414,3 +414,26 @@ def test_prompts_are_not_kept(tmp_path):
         [None, " no"],
     ]
     assert set(join_samples(read, read)) >= {"label", "old", "new", "task", "details"}
+
+
+@pytest.mark.parametrize("less, right", [(False, "wrong"), (True, "right")])
+def test_scores_are_right_from_a_number_on_or_up_to_it(tmp_path, less, right):
+    told = json.dumps({"higher_is_better": {"sums": {"wer": not less}}})
+    runs = [
+        written(
+            tmp_path / name,
+            [sample(n, metrics=["wer"], wer=wer) for n, wer in enumerate([0.3, worst, 0.1])],
+            results=told,
+        )
+        for name, worst in (("old", 0.2), ("new", 0.9))
+    ]
+    pair = read_pair(*runs, wanted=Wanted(pass_at=0.3 if not less else 0.2))
+    first, second, third = (pair.answers[code] for code in pair.old)
+    assert (second, third) == (right, right) and first != right
+    assert any("A score of" in note for note in pair.notes)
+
+
+def test_a_threshold_for_right_and_wrong_answers_is_refused(tmp_path):
+    runs = [written(tmp_path / name, [sample(n) for n in range(3)]) for name in ("old", "new")]
+    with pytest.raises(ValueError, match="--pass-at 0.5"):
+        read_pair(*runs, wanted=Wanted(pass_at=0.5))

@@ -226,3 +226,11 @@ def test_a_task_of_equal_scores_is_refused_beside_one_that_is_judged(score):
     assert compare(
         Pair(old_name="a", new_name="b", **logs.join_logs(side(score), side(score + 1)))
     ).verdict
+
+
+def test_scores_are_right_from_a_number_on():
+    fields = logs.join_logs(log([0.9, 0.5, 0.4, 0.8]), log([0.5, 0.49, None, 0.8]), pass_at=0.5)
+    old, new = ([fields["answers"][code] for code in fields[side]] for side in ("old", "new"))
+    assert old == ["right", "right", "wrong", "right"]
+    assert new == ["right", "wrong", logs.NO_ANSWER, "right"]
+    assert fields["old_score"].tolist() == [0.9, 0.5, 0.4, 0.8]  # and are summed up beside them

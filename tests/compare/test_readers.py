@@ -46,7 +46,7 @@ def test_a_reader_is_one_line_in_the_list(tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "READERS", (joined, *readers.READERS))
     (tmp_path / "a").write_text("MINE"), (tmp_path / "b").write_text("MINE")
     fields = readers.read_logs(tmp_path / "a", tmp_path / "b", wanted=Wanted(errors="drop"))
-    assert fields == {"notes": ("error", "drop", "error")}
+    assert fields == {"notes": ("error", "drop", "error", None)}
 
 
 TOOLS = LOGS.parent / "tool_logs"
