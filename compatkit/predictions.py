@@ -1035,7 +1035,7 @@ def read_jsonl(
     rename: Mapping[str, str],  # name in the file -> name here
 ) -> Predictions:
     """The answers that the file holds; `Predictions.load` checks the file first."""
-    objects = json_objects(path)
+    objects = json_objects(path, rename)
     if objects and "doc_id" in objects[0] and "filtered_resps" in objects[0]:
         return _from_samples(objects, path)
     names = list(dict.fromkeys(name for value in objects for name in value))

@@ -831,7 +831,7 @@ def test_what_was_written_is_said(run, folder, tmp_path, form, said):
 
 def test_errors_of_a_json_table_name_it(run, tmp_path):
     for name in ("old", "new"):
-        (tmp_path / f"{name}.json").write_text('[{"id": "a", "label": 1, "answer": 1}]')
+        (tmp_path / f"{name}.json").write_text('[{"id": "a", "label": 1, "bot": 1}]')
     done = run(tmp_path, "compare", "old.json", "new.json")
     assert done.returncode == 2 and "old.json: none of" in done.stderr
 

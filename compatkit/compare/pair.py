@@ -42,9 +42,10 @@ from ..metrics import Sureness
 from ..predictions import ARE_PROBABILITIES, Predictions, log_probability, sums_to_one
 from ..support.answer_columns import called_by_numbers, judgements, matrix_of_lists
 from ..support.array_files import rows_are_numbered
+from ..support.column_roles import guessed, guessed_for_comparison, names_in, told
 from ..support.messages import few, found
 from ..support.table_cells import ENDINGS, numbers_in_cells
-from ..support.table_files import called, plain_file
+from ..support.table_files import as_given, called, plain_file
 
 # %% ../../nbs/compare/pair.ipynb #b45cbf93
 @dataclass(frozen=True, eq=False, repr=False)
@@ -736,24 +737,47 @@ def read_pair(
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"there is no file or folder {path}")
-    names = _names(*paths)
     if any(map(reader_of, paths)):
         _refuse_for_logs(rename, truth, by)
-        names = sides if all(sides) else names
+        names = sides if all(sides) else _names(*paths)
         pair = _of_logs(read_logs(*paths, on_missing, wanted, sides), columns, names)
         return replace(pair, paths=tuple(paths))
     if folder := next((path for path in paths if path.is_dir() and not is_dataset(path)), None):
         raise ValueError(no_log(folder))
-    sources = [_opened(path, rename, name) for path, name in zip(paths, _shown(paths, names, by))]
+    return _of_tables((old, new), paths, on_missing, rename, columns, wanted, sides, truth, by)
+
+
+def _of_tables(files, paths, on_missing, rename, columns, wanted, sides, truth, by):
+    """The Pair of two tables, or of two versions in the rows of one."""
+    names = sides if by else _names(*paths)
+    given = [*dict.fromkeys(as_given(Path(path)) for path in files)]
+    options = ["--by", by, "--old", sides[0], "--new", sides[1]] if by else []
+    options += ["--truth", as_given(Path(truth))] if truth else []
+    command = " ".join(map(quoted, ["compatkit", "compare", *given, *options]))
+    files = [*paths, *([plain_file(truth)] if truth else [])]
+    renames, guess = _guessed(files, rename, command)
+    shown = zip(paths, renames, _shown(paths, _names(*paths), by))
+    sources = [_opened(path, own, name) for path, own, name in shown]
     if by:
         sources = [rows_with(source, by, side) for source, side in zip(sources, sides)]
-        names = sides
-    files = [*paths, *([plain_file(truth)] if truth else [])]
-    labels = _labels_of(files, rename, sources[0])
+    labels = _labels_of(files, renames[-1], sources[0])
     _check_rename(rename, files, [*sources, *labels])
     refuse_for_tables(wanted, sources[0].name)
     pair = pair_of_sources(*sources, on_missing, columns, names, wanted, *labels)
-    return replace(pair, paths=tuple(files))
+    return replace(pair, paths=tuple(files), notes=(*guess, *pair.notes))
+
+
+def _guessed(
+    files: list[Path], rename: Mapping[str, str], command: str
+) -> tuple[list[dict], list[str]]:
+    """For each file what its columns are called here, by name and by guess, and a note of the
+    guess.
+    """
+    names = [[rename.get(name, name) for name in names_in(path, rename)] for path in files]
+    truth = names[2] if len(files) > 2 else None
+    guesses = guessed_for_comparison(names[:2], truth, command)
+    note = told({name: role for guess in guesses for name, role in guess.items()})
+    return [{**rename, **guess} for guess in guesses], [note] if note else []
 
 
 def _shown(paths, names, by):
@@ -891,6 +915,8 @@ def read_columns(
     Raises FileNotFoundError, and ValueError naming what does not fit.
     """
     given, path = path, plain_file(path)
+    guess = {} if label else _label_guessed(path, (old, new))
+    label = next(iter(guess), label)
     _refuse_repeated_names(path, old=old, new=new, label=label or "label", id=id)
     names = {id: "id", label or "label": "label"}
     dataset = is_dataset(path) or names_hub(path)
@@ -907,10 +933,19 @@ def read_columns(
         (old, new),
         wanted,
     )
-    pair = replace(pair, paths=(path,))
-    if not without:
-        return pair
-    return replace(pair, notes=(*pair.notes, "There is no column `id`: rows are numbered from 1."))
+    notes = [told(guess)] if guess else []
+    notes += [*pair.notes, *(["There is no column `id`: rows are numbered from 1."] * without)]
+    return replace(pair, paths=(path,), notes=tuple(notes))
+
+
+def _label_guessed(path: Path, answers: tuple) -> dict[str, str]:
+    """The only column that is called like the right answers, where none is called `label` and the
+    answers are not called like judgements.
+    """
+    names = [name for name in names_in(path) if name not in answers]
+    if "label" in names or all(map(names_judgements, answers)):
+        return {}
+    return guessed(names, ["label"]).rename
 
 
 def _refuse_repeated_names(path, **given):
@@ -966,8 +1001,8 @@ def _refuse_versions(table, names, path):
                 old, new = map(quoted, names)
                 raise ValueError(
                     f"{table.name}: {names[0]!r} and {names[1]!r} are no columns, but both stand "
-                    f"in the column {column!r}: compatkit compare {quoted(str(path))} --by "
-                    f"{quoted(column)} --old {old} --new {new}"
+                    f"in the column {column!r}: compatkit compare "
+                    f"{quoted(as_given(Path(path)))} --by {quoted(column)} --old {old} --new {new}"
                 )
 
 

@@ -206,7 +206,7 @@ def _any_empty(hashes):
 
 
 def _of_jsonl(path, rename):
-    objects = json_objects(path)
+    objects = json_objects(path, rename)
     names = list(dict.fromkeys(name for value in objects for name in value))
     named = [
         (name, here) for name, here in zip(names, house_names(names, rename)) if here is not None
@@ -299,7 +299,7 @@ def has_column(
         return name in pl.read_parquet_schema(path)
     if path.suffix == ".csv":
         return name in csv_header(path)
-    return any(name in value for value in json_objects(path))
+    return any(name in value for value in json_objects(path, [name]))
 
 
 _READERS = {".parquet": read_parquet, ".csv": read_csv, ".jsonl": read_jsonl}

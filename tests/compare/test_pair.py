@@ -256,12 +256,12 @@ BAD = [
         "new.csv: missing predictions for ids 'b': fill them in",
     ),
     (dict(new_csv=GOOD.replace("b,0,1", "b,,1")), {}, "new.csv: missing labels for ids 'b'"),
-    (dict(new_csv=GOOD.replace("prediction", "answer")), {}, "none of `prediction`"),
+    (dict(new_csv=GOOD.replace("prediction", "bot")), {}, "none of `prediction`"),
     (
-        dict(new_csv=GOOD.replace("label", "labels"), old_csv=GOOD.replace("label", "labels")),
+        dict(new_csv=GOOD.replace("label", "label_of"), old_csv=GOOD.replace("label", "label_of")),
         {},
-        "nothing to compare: needed .*old.csv: found: id, labels, prediction; did you mean "
-        "'labels'",
+        "nothing to compare: needed .*old.csv: found: id, label_of, prediction; did you mean "
+        "'label_of'",
     ),
     (dict(new_csv="id,text\na,x\nb,x\nc,y\n"), {}, "nothing to compare"),
     (
@@ -822,3 +822,51 @@ def test_rows_of_versions_that_are_not_there(tmp_path):
             sides=("v1", "v2"),
             by="model",
         )
+
+
+# --- columns that are called otherwise ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_columns_are_taken_by_their_names_and_that_is_said(tmp_path, ending):
+    rows = [{"task_id": n, "gold": "a", "response": "ab"[n == 2]} for n in range(4)]
+    old = saved(tmp_path / f"old{ending}", rows)
+    new = saved(tmp_path / f"new{ending}", [row | {"response": "a"} for row in rows])
+    pair = read_pair(old, new)
+    assert (counted(pair).positive, counted(pair).n) == (1, 4)
+    assert any("'task_id' for `id`" in note and "--rename" in note for note in pair.notes)
+    assert read_pair(old, new, rename={"gold": "label"}).n == 4
+
+
+def test_the_index_that_pandas_writes_is_an_id(tmp_path):
+    old, new = written(
+        tmp_path, old_csv=",y_true,y_pred\n0,1,1\n1,0,0\n", new_csv=",y_true,y_pred\n1,0,1\n0,1,1\n"
+    )
+    assert counted(read_pair(old, new)).negative == 1
+
+
+def test_the_command_has_the_files_as_they_were_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.json").write_text(
+            '[{"id": 1, "gold": "a", "pred": "a", "output": ""}]'
+        )
+    with pytest.raises(ValueError, match="compatkit compare old.json new.json --rename label=gold"):
+        read_pair("old.json", "new.json")
+
+
+def test_a_name_leads_into_objects_and_lists(tmp_path):
+    rows = [{"id": n, "gold": {"answer": "a"}, "out": [{"text": "ab"[n]}]} for n in range(2)]
+    old = saved(tmp_path / "old.jsonl", rows)
+    new = saved(tmp_path / "new.jsonl", rows[::-1])
+    pair = read_pair(old, new, rename={"gold.answer": "label", "out.0.text": "prediction"})
+    assert counted(pair).both_right == 1 and counted(pair).n == 2
+    renamed = {"gold.answer": "label", "out.0.text": "prediction", "out.1.text": "length"}
+    with pytest.raises(ValueError, match="no column 'out.1.text'"):
+        read_pair(old, new, rename=renamed)
+
+
+def test_the_label_of_two_versions_in_one_file(tmp_path):
+    (path,) = written(tmp_path, both_csv="id,gold,v1,v2\na,1,1,0\nb,0,0,0\n")
+    pair = read_columns(path, "v1", "v2")
+    assert counted(pair).negative == 1 and "'gold' for `label`" in pair.notes[0]
