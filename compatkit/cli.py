@@ -28,6 +28,7 @@ from .compare.policy import LIMITS, Policy
 from .compare.sections import visible
 from .metrics import SMALLEST_CHANGE
 from .support.outputs import Outputs
+from .support.table_cells import ENDINGS
 from .support.table_files import plain_file
 
 # %% ../nbs/cli.ipynb #fd4c757a
@@ -151,6 +152,12 @@ def _refuse_for_one(file: Path, reader, given: SimpleNamespace) -> None:
 
 # %% ../nbs/cli.ipynb #b13c0c94
 _FILE = click.Path(path_type=Path)
+_RENAME = click.option(
+    "--rename",
+    multiple=True,
+    metavar="FIELD=COLUMN",
+    help="where a field stands, e.g. prediction=answer (repeatable)",
+)
 
 
 @click.group(invoke_without_command=True)
@@ -182,12 +189,7 @@ def app(context: click.Context) -> None:
     metavar="FILE",
     help="the right answers (id, label), where the files of answers have none",
 )
-@click.option(
-    "--rename",
-    multiple=True,
-    metavar="FIELD=COLUMN",
-    help="where a field stands, e.g. prediction=answer (repeatable)",
-)
+@_RENAME
 @click.option(
     "--normalize",
     is_flag=True,
@@ -548,6 +550,7 @@ _CREATOR = {
     metavar="COLUMN",
     help="the rate must hold for each value of this column of the labelled examples",
 )
+@_RENAME
 @click.option(
     "--rule",
     type=_FILE,
@@ -579,19 +582,19 @@ def _decide(given: SimpleNamespace) -> int:
     from compatkit.decisions import TooFewExamples
 
     choosing, files = given.calibration is not None, [given.old, given.new, given.calibration]
-    _refuse_unfit(given, files)
+    rename = _refuse_unfit(given, files)
     files.append(None if choosing else given.rule)
     with Outputs(files, given.force) as outputs, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         out = outputs.add(given.out, "--out")
         kept = outputs.add(given.rule, "--rule") if choosing and given.rule else None
         try:
-            choice, rule = _certified(given) if choosing else (None, Rule.load(given.rule))
+            choice, rule = _certified(given, rename) if choosing else (None, Rule.load(given.rule))
         except TooFewExamples as error:
             _print_error(str(error))
             return 3
-        known = labelled_examples(given.calibration).id if choosing else ()
-        done = decide_file(rule, given.old, given.new, out, known) if rule else None
+        known = labelled_examples(given.calibration, rename).id if choosing else ()
+        done = rule and decide_file(rule, given.old, given.new, out, known, rename=rename)
         if rule and kept:
             rule.save(kept)
     beware = [*(choice.warnings if choice else ()), *_texts(caught)]
@@ -599,8 +602,13 @@ def _decide(given: SimpleNamespace) -> int:
     return 0 if rule else 1
 
 
-def _refuse_unfit(given: SimpleNamespace, files: list) -> None:
-    """Raises ValueError for options and files of `decide` that do not go together."""
+def _refuse_unfit(given: SimpleNamespace, files: list) -> dict:
+    """The columns to be renamed. Raises ValueError for options and files of `decide` that do not go
+    together.
+    """
+    from compatkit.compare.sources import refuse_absent
+    from compatkit.support.column_roles import names_in
+
     typed = given.max_nfr or given.min_accuracy or given.slice or _typed("posterior", "confidence")
     if given.calibration is None and (typed or not given.rule):
         raise ValueError(
@@ -610,6 +618,10 @@ def _refuse_unfit(given: SimpleNamespace, files: list) -> None:
     if files.count(Path("-")) > 1:
         raise ValueError("the standard input can be read once: give the others as files")
     _refuse_twice([given.old, given.new])
+    rename, paths = _renamed(given.rename), [plain_file(path) for path in files if path]
+    if all(path.is_file() and path.suffix in ENDINGS for path in paths):  # else reading says so
+        refuse_absent(rename, paths, dict.fromkeys(name for one in paths for name in names_in(one)))
+    return rename
 
 
 def _texts(caught: list) -> list[str]:
@@ -623,7 +635,7 @@ def _typed(*options: str) -> bool:
     return any(source(name) is ParameterSource.COMMANDLINE for name in options)
 
 
-def _certified(given: SimpleNamespace) -> tuple:
+def _certified(given: SimpleNamespace, rename: dict) -> tuple:
     """The choice and its rule, from options. Raises ValueError for shares that are none."""
     from compatkit.compare.deciding import rule_from_files
     from compatkit.compare.policy import share
@@ -643,6 +655,7 @@ def _certified(given: SimpleNamespace) -> tuple:
         None if least is None else share(least, "--min-accuracy"),
         given.posterior,
         given.slice,
+        rename,
     )
 
 

@@ -30,11 +30,11 @@ from .right_and_wrong import COLUMN, judged, names_judgements, without_gaps
 from compatkit.compare.sources import (
     KNOWN,
     Source,
-    has_column,
     numbered,
     predictions_source,
     read_source,
     read_table,
+    refuse_absent,
     renamed,
     rows_with,
 )
@@ -876,14 +876,9 @@ def _names(old, new):
 
 def _check_rename(rename, paths, sources):
     """Raises ValueError for a name in `rename` that neither file has."""
-    for name, here in rename.items():
-        if not any(has_column(path, name) for path in paths):
-            there = dict.fromkeys(column for source in sources for column in source.schema)
-            files = " or ".join(source.name for source in sources)
-            raise ValueError(
-                f"there is no column {name!r}, to be read as `{here}`, in {files} "
-                f"({found(there, name)})"
-            )
+    refuse_absent(
+        rename, paths, dict.fromkeys(name for source in sources for name in source.schema)
+    )
     if COLUMN in rename.values():
         for source in sources:
             _refuse_no_judgements(source, COLUMN)

@@ -419,8 +419,8 @@ def test_labels_in_other_formats(tmp_path):
     "text, complaint",
     [
         (
-            "id,truth\na,1\n",
-            r"labels.csv: the column\(s\) \['label'\] are missing \(found: id, truth\)",
+            "id,bot\na,1\n",
+            r"labels.csv: the column\(s\) \['label'\] are missing \(found: id, bot\)",
         ),
         ("id,label\n", r"labels.csv: .*missing"),
         ("id,label\ne1,fig\ne1,fig\n", "labels.csv: .*repeated ids"),
