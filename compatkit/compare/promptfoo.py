@@ -13,6 +13,7 @@ from pathlib import Path
 
 # %% ../../nbs/compare/promptfoo.ipynb #00432a54
 from . import logs
+from ..support.table_cells import json_objects
 
 # %% ../../nbs/compare/promptfoo.ipynb #24cda0bc
 NAME = "promptfoo results"
@@ -20,13 +21,29 @@ _BROKEN_OFF = 2  # of failureReason
 _HEAD = re.compile(rb'"results"\s*:\s*\{\s*"version"\s*:\s*\d')
 
 
+_CELL = re.compile(rb"\[(PASS|FAIL|ERROR)\]")  # of a csv, under a provider in brackets
+_COLUMN = re.compile(rb'(^|[,"])\[[^\]\n]+\] ')
+
+
 def holds(path: Path, head: bytes) -> bool:  # head: the first bytes of the file
-    """Whether a JSON file begins as promptfoo's do."""
+    """Whether a file begins as promptfoo's do; a csv too, which `read` refuses."""
+    line, _, rest = head.partition(b"\n")
+    if path.suffix == ".csv":
+        return bool(_COLUMN.search(line) and _CELL.search(rest))
+    if path.suffix == ".jsonl":
+        return all(name in line for name in (b'"promptIdx"', b'"testIdx"', b'"provider"'))
     return head.lstrip()[:1] == b"{" and (bool(_HEAD.search(head)) or b'"evalId"' in head[:200])
 
 
 def _rows(path: Path) -> list[dict]:
-    """The rows of the file. Raises ValueError where there are none."""
+    """The rows of the file. Raises ValueError where there are none, and for a csv."""
+    if path.suffix == ".csv":
+        raise ValueError(
+            "a csv of promptfoo mixes answers with judgements in its cells: write the same run as "
+            "JSON, with promptfoo export eval latest --output results.json, and compare that"
+        )
+    if path.suffix == ".jsonl":
+        return json_objects(path)
     content = logs.parsed(path.read_bytes(), path.name)
     results = content.get("results") if isinstance(content, dict) else None
     rows = results.get("results") if isinstance(results, dict) else results

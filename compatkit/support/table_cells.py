@@ -93,7 +93,9 @@ def _unreadable(path):
             return f"{called(path)} is no whole JSON ({told}): was it written to its end?"
         return (
             f"{called(path)} is neither a table (a list of objects, or columns of one length) nor "
-            "the log of an evaluation tool that is known here"
+            "the log of an evaluation tool that is known here: write a row per example with `id` "
+            "and `correct`, or with `id`, `prediction` and `label` (--rename FIELD=COLUMN names "
+            "them), or read it in Python and call compare(DataFrame, DataFrame)"
         )
     return f"cannot read {called(path)!r}: it must be {READABLE}, and its name must say so"
 

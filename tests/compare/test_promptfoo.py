@@ -126,3 +126,30 @@ def test_one_log_alone_is_told_what_else_is_needed():
     done = CliRunner().invoke(app, ["compare", str(REAL)])
     assert "is one log (promptfoo results)" in str(done.exception)
     assert "two of them, with --old and --new" in str(done.exception)
+
+
+def test_a_row_a_line(tmp_path):
+    rows = [row(n, promptIdx=0) for n in range(3)]
+    old = tmp_path / "old.jsonl"
+    old.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    new = tmp_path / "new.jsonl"
+    new.write_text(
+        "".join(json.dumps(one) + "\n" for one in [row(2, reason=1, promptIdx=0), *rows[:2]])
+    )
+    pair = read_pair(old, new)
+    assert (pair.new == pair.label).tolist() == [True, True, False]
+
+
+def test_its_csv_is_refused_with_the_command_that_writes_json(tmp_path):
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.csv").write_text(
+            'number,"[openai:gpt-4] Say {{number}}"\n1,"[PASS] (1.00)\n\n2"\n2,[FAIL] (0.00) 4\n'
+        )
+    with pytest.raises(ValueError, match="old.csv: .*promptfoo export eval latest --output"):
+        read_pair(tmp_path / "old.csv", tmp_path / "new.csv")
+
+
+def test_a_csv_that_only_quotes_such_words_is_a_table(tmp_path):
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.csv").write_text("id,label,prediction\n1,[PASS] a,[PASS] a\n")
+    assert read_pair(tmp_path / "old.csv", tmp_path / "new.csv").n == 1
