@@ -20,6 +20,7 @@ import numpy as np
 # %% ../../nbs/compare/estimates.ipynb #2a9a5bee
 from . import clusters, repeats
 from .pair import Pair
+from .right_and_wrong import are_judgements
 from compatkit.compare.slices import (
     cells,
     column_levels,
@@ -300,9 +301,10 @@ def models(
         return {}
     sides = {"old": (pair.old, pair.old_sureness), "new": (pair.new, pair.new_sureness)}
     label = pair.label[known]
-    values = {
-        "macro_f1": {side: macro_f1(label, answer[known]) for side, (answer, _) in sides.items()}
-    }
+    values = {}
+    if not are_judgements(pair.answers, label):  # which are no classes
+        scores = {side: macro_f1(label, answer[known]) for side, (answer, _) in sides.items()}
+        values = {"macro_f1": scores}
     if any(sureness is None for _, sureness in sides.values()):
         return values
     told = known & np.isfinite(pair.old_sureness.log_loss) & np.isfinite(pair.new_sureness.log_loss)

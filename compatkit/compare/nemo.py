@@ -87,4 +87,4 @@ def read(path: Path, wanted: logs.Wanted = logs.Wanted()) -> logs.Log:
             (_key(line, number), _sample(line, wanted.scorer))
             for number, line in enumerate(lines, 1)
         )
-        return logs.Log(name, logs.of_tasks(samples, wanted.task), {}, wanted.scorer)
+        return logs.Log(name, logs.of_tasks(samples, wanted.task), {}, wanted.scorer or "reward")

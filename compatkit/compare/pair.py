@@ -78,6 +78,7 @@ class Pair:
     notes: tuple = ()  # sentences that the reader must know
     details: Callable | None = None  # positions -> a dictionary each: id, texts, further columns
     further: tuple = ()  # every name that a further column may have there
+    judged_by: str = ""  # the columns, the scorer or the metric that say what is right or how good
     classes: tuple | None = None  # names of the places that numbers among the answers are
     paths: tuple = ()  # of the files that were read, which nothing written may replace
 
@@ -694,8 +695,16 @@ def _pair(
         details=_details(old, new, rows, further),
         further=_possible_names(old.further + new.further),
         classes=old.classes or new.classes,
+        judged_by=_judge(judge, fields),
     )
     return by_example(pair, example)
+
+
+def _judge(judge: str, fields: dict) -> str:
+    """What judges: a column, or answers and labels."""
+    if judge or "label" not in fields:
+        return f"the column `{judge or 'score'}`"
+    return "`prediction` against `label`"
 
 
 def _possible_names(columns):
@@ -764,7 +773,10 @@ def _of_tables(files, paths, on_missing, rename, columns, wanted, sides, truth, 
     _check_rename(rename, files, [*sources, *labels])
     refuse_for_tables(wanted, sources[0].name)
     pair = pair_of_sources(*sources, on_missing, columns, names, wanted, *labels)
-    return replace(pair, paths=tuple(files), notes=(*guess, *pair.notes))
+    judge = pair.judged_by
+    for name, here in {**renames[0], **renames[1]}.items():  # as the files call it
+        judge = judge.replace(f"`{here}`", f"`{name}`")
+    return replace(pair, paths=tuple(files), notes=(*guess, *pair.notes), judged_by=judge)
 
 
 def _guessed(
@@ -930,7 +942,9 @@ def read_columns(
     )
     notes = [told(guess)] if guess else []
     notes += [*pair.notes, *(["There is no column `id`: rows are numbered from 1."] * without)]
-    return replace(pair, paths=(path,), notes=tuple(notes))
+    judge = f"the columns `{old}` and `{new}`"
+    judge += f" against `{label or 'label'}`" if judging == "prediction" else ""
+    return replace(pair, paths=(path,), notes=tuple(notes), judged_by=judge)
 
 
 def _label_guessed(path: Path, answers: tuple) -> dict[str, str]:

@@ -171,6 +171,8 @@ def read_logs(
         fields = readers[0].join(*logs, *how)
     except OTHER_SHAPE as error:
         raise not_as_written(f"{old.name} or {new.name}", error) from error
+    if judge := getattr(logs[0], "scorer", ""):
+        fields["judged_by"] = f"`{judge}` ({readers[0].name})"
     if pass_at is None:
         return fields
     if "old_score" not in fields:

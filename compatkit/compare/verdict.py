@@ -340,6 +340,7 @@ def summarize(
             "new": pair.new_name,
             "examples": counted.examples,
             "confidence": level,
+            "judged_by": _judge(pair, counted),
             "left_out": dict(pair.left_out),
             "notes": [*pair.notes, *_remarks(pair, counted, tasks), *too_small(policy, answered)],
             "verdict": {"word": word, "reason": reason},
@@ -364,8 +365,22 @@ def _tasks(pair: Pair, level: float) -> dict:
     }
 
 
+def _judge(pair: Pair, counted: Once) -> str:
+    """What says which answers are right or how good they are; of tasks the metrics that count."""
+    if pair.judged_by or pair.task is None:
+        return pair.judged_by
+    names = dict.fromkeys(pair.task[counted.rows].tolist())
+    metrics = dict.fromkeys(name.rpartition(" (")[2][:-1] for name in names if name.endswith(")"))
+    return ", ".join(f"`{metric}`" for metric in metrics)
+
+
 def _remarks(pair: Pair, counted: Once, tasks: dict) -> Iterator[str]:
-    """What must be known about how answers are written, and about numbers over several tasks."""
+    """What must be known about what judges, how answers are written, and numbers over several
+    tasks.
+    """
+    judge = _judge(pair, counted)
+    if judge and " against " not in judge:  # which goes without saying
+        yield f"Judged by {judge}."
     if told := misspelled(pair):
         yield told
     if pair.label is not None and pair.repeats is None and np.array_equal(pair.old, pair.new):

@@ -107,3 +107,20 @@ def test_a_letter_is_shown_as_the_text_that_it_stood_for(tmp_path):
     )
     (folder / "scenario_state.json").write_text(state)
     assert {sample.answer for sample in read(folder).samples.values()} == {"Even"}
+
+
+def test_valid_and_test_are_tasks_of_their_own(tmp_path):
+    for name, values in (("old", [1.0, 1.0, 0.0, 1.0]), ("new", [1.0, 0.0, 0.0, 1.0])):
+        run = written(tmp_path / name, values, states=False)
+        stats = json.loads((run / "per_instance_stats.json").read_text())
+        for one in stats[2:4]:
+            for stat in one["stats"]:
+                stat["name"]["split"] = "valid"
+        (run / "per_instance_stats.json").write_text(json.dumps(stats))
+    found = compare(tmp_path / "old", tmp_path / "new")
+    tasks = {name: one["overall"]["nfr"] for name, one in found.summary["tasks"].items()}
+    assert {name: (one["value"], one["n"]) for name, one in tasks.items()} == {
+        "boolq,data_augmentation=c": (0.5, 2),
+        "boolq,data_augmentation=c, valid": (0.0, 2),
+    }
+    assert found.summary["judged_by"] == "`exact_match` (HELM run)"

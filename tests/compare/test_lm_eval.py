@@ -11,6 +11,7 @@ from make_lm_eval_samples import make_all
 from compatkit.compare.lm_eval import holds_samples, join_samples, read_samples
 from compatkit.compare.logs import Key, Wanted
 from compatkit.compare.pair import read_pair
+from compatkit.compare.report import compare
 
 
 @pytest.fixture(scope="module")
@@ -437,3 +438,15 @@ def test_a_threshold_for_right_and_wrong_answers_is_refused(tmp_path):
     runs = [written(tmp_path / name, [sample(n) for n in range(3)]) for name in ("old", "new")]
     with pytest.raises(ValueError, match="--pass-at 0.5"):
         read_pair(*runs, wanted=Wanted(pass_at=0.5))
+
+
+def test_the_metric_that_counts_is_named(runs):
+    both = {"metrics": ["exact_match", "f1"]}
+    found = compare(
+        *(
+            written(runs / "named" / name, [sample(n, f1=n / 5, **both) for n in range(3)])
+            for name in ("old", "new")
+        )
+    )
+    assert found.summary["judged_by"] == "`exact_match`, `f1`"
+    assert "Judged by `exact_match`, `f1`." in found.summary["notes"]

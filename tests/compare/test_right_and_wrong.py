@@ -62,7 +62,7 @@ def test_judgements_are_right_and_wrong_however_written(tmp_path, ending, right,
     whole = found.summary["overall"]
     assert (whole["accuracy_old"]["value"], whole["accuracy_new"]["value"]) == (0.7, 0.65)
     assert whole["mcnemar"]["n"] == 5 and "scores" not in whole
-    assert f"The column `{field}` says which answers are right." in found.summary["notes"]
+    assert found.summary["judged_by"] == "the column `verdict`"
 
 
 def test_each_side_may_write_judgements_in_its_own_way(tmp_path):
@@ -315,3 +315,25 @@ def test_three_versions_by_the_same_threshold(tmp_path):
     found = compare_versions([*files, files[0]], names="abc", wanted={"pass_at": 1.5})
     assert found.kind == "accuracy" and found.level == [0.4, 0.4, 0.4]
     assert found.nfr[0, 1] == 0.2
+
+
+# --- what judged ----------------------------------------------------------------------------------
+
+
+def test_the_columns_that_judge_are_named_as_the_files_call_them(tmp_path):
+    answers = {"gold": ["a", "b"], "prediction": ["a", "b"]}
+    files = two(tmp_path, ".csv", ["x", "y"], ["x", "z"], name="kind", **answers)
+    found = compare(*files, rename={"gold": "label"})
+    assert found.summary["judged_by"] == "`prediction` against `gold`"
+    assert not any("Judged" in note for note in found.summary["notes"])  # goes without saying
+    files = two(tmp_path, ".csv", BEFORE, AFTER, name="quality")
+    found = compare(*files, rename={"quality": "score"})
+    assert found.summary["judged_by"] == "the column `quality`"
+    assert "Judged by the column `quality`." in found.summary["notes"]
+
+
+def test_judgements_are_no_classes(tmp_path):
+    assert "macro_f1" not in compare(*two(tmp_path, ".csv", OLD, NEW)).summary["models"]
+    words = {"label": ["right", "wrong"] * 10, "prediction": ["right", "wrong"] * 10}
+    files = two(tmp_path, ".csv", OLD, NEW, name="number", **words)
+    assert "macro_f1" in compare(*files).summary["models"]  # classes that are called so

@@ -263,6 +263,7 @@ def test_the_schema():
         "new",
         "examples",
         "confidence",
+        "judged_by",
         "left_out",
         "notes",
         "verdict",
