@@ -90,7 +90,8 @@ def _renamed(pairs):
 def _wanted(given: SimpleNamespace) -> dict:
     """The options that choose within a log or say what a score is."""
     names = ("task", "scorer", "metric", "errors", "on_changed")
-    return {name: getattr(given, name) or "" for name in names} | {"pass_at": given.pass_at}
+    same = {"pass_at": given.pass_at, "normalize": given.normalize}
+    return {name: getattr(given, name) or "" for name in names} | same
 
 
 def _pair(files: Sequence[Path], given: SimpleNamespace, columns: Sequence[str]):

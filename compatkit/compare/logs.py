@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import isfinite, nan
 from numbers import Real
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 # %% ../../nbs/compare/logs.ipynb #d77ad42c
 import numpy as np
@@ -72,6 +73,9 @@ class Wanted(NamedTuple):
     errors: str = ""  # what becomes of samples without an answer, one of ERRORS; "": wrong
     on_changed: str = ""  # what becomes of other questions under an id, one of CHANGED; "": error
     pass_at: float | None = None  # the score from which an answer is right; None: scores are judged
+    normalize: bool = (
+        False  # whether labels in other forms of Unicode, case and spaces are the same
+    )
 
     def threshold(self) -> float | None:
         """The same. Raises ValueError for what is no finite number."""
@@ -109,8 +113,9 @@ def of_tasks(samples: dict[Key, Sample], wanted: str) -> dict[Key, Sample]:
 
 def digest(*parts: Any) -> str:
     """A short digest of what was asked, from anything that JSON can hold."""
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
+    text = normalize("NFC", text)  # the same letters, whichever way they are composed
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def parsed(text: str | bytes, where: str) -> Any:

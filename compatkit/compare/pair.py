@@ -43,7 +43,7 @@ from ..predictions import ARE_PROBABILITIES, Predictions, log_probability, sums_
 from ..support.answer_columns import called_by_numbers, judgements, matrix_of_lists
 from ..support.array_files import rows_are_numbered
 from ..support.column_roles import guessed, guessed_for_comparison, names_in, told
-from ..support.messages import few, found
+from ..support.messages import few, found, normal_form
 from ..support.table_cells import ENDINGS, numbers_in_cells
 from ..support.table_files import as_given, called, plain_file
 
@@ -132,8 +132,9 @@ class _Side(NamedTuple):
     rows: np.ndarray | None
 
 
-def _answers(old, new, rows, truth=None):
+def _answers(old, new, rows, truth=None, normalize=False):
     """answers, label, old, new for a Pair, if there are labels, -1 for a missing answer; and notes.
+    To `normalize` compares labels in their normal forms.
 
     Raises ValueError for missing and for other labels.
     """
@@ -156,7 +157,7 @@ def _answers(old, new, rows, truth=None):
     label = codes[labelled[0], "label"]
     for other in labelled[1:]:
         both = (sides[labelled[0]], sides[other])
-        _refuse_other_labels(answers, label, codes[other, "label"], both)
+        _refuse_other_labels(answers, label, codes[other, "label"], both, normalize)
     before, after = (codes[side, "prediction"] for side in ("old", "new"))
     notes = [*_whose_labels(sides, labelled), *_one_class(answers, label)]
     return dict(answers=tuple(answers), label=label, old=before, new=after), notes
@@ -209,9 +210,14 @@ def _taken(positions, rows):
     return positions if rows is None else rows[positions]
 
 
-def _refuse_other_labels(answers, before, after, sides):
-    """Raises ValueError naming the first examples to which two sides give other labels."""
+def _refuse_other_labels(answers, before, after, sides, normalize):
+    """Raises ValueError naming the first examples to which two sides give other labels, or labels
+    of other normal forms.
+    """
     other = np.flatnonzero(before != after)
+    if normalize:
+        forms = np.array([normal_form(answer) for answer in answers], dtype=object)
+        other = other[forms[before[other]] != forms[after[other]]]
     if len(other):
         told = [
             f"{few([answers[code] for code in codes[other[:3]].tolist()], len(other))} in "
@@ -221,8 +227,16 @@ def _refuse_other_labels(answers, before, after, sides):
         ids = few(sides[0].source.ids(_taken(other[:3], sides[0].rows)), len(other))
         raise ValueError(
             f"labels differ for ids {ids} ({'; '.join(told)}): both must be judged by the same "
-            "truth"
+            f"truth{_only_written(answers, before[other], after[other])}"
         )
+
+
+def _only_written(answers, before, after):
+    """What helps where all labels that differ do so only as they are written; else nothing."""
+    pairs = set(zip(before.tolist(), after.tolist()))
+    if any(normal_form(answers[one]) != normal_form(answers[two]) for one, two in pairs):
+        return ""
+    return "; they differ only as they are written, so compare with --normalize (normalize=True)"
 
 # %% ../../nbs/compare/pair.ipynb #87154abf
 def _scores(old, new, rows):
@@ -625,14 +639,15 @@ def _passed(scores: dict, pass_at: float | None) -> list[np.ndarray]:
 
 
 def _judgement(
-    old: Source, new: Source, rows: Rows, truth: _Side | None, pass_at: float | None
+    old: Source, new: Source, rows: Rows, truth: _Side | None, wanted: Wanted
 ) -> tuple[dict, Source, Source, list[str]]:
     """What judges the examples: the answers, codes and scores of a Pair, and `judge` where a column
     says right or wrong; the sources to show; and notes.
 
     Raises ValueError where nothing judges.
     """
-    fields, notes = _answers(old, new, rows, truth)
+    pass_at = wanted.threshold()
+    fields, notes = _answers(old, new, rows, truth, wanted.normalize)
     if truth and not fields:
         raise _nothing_to_compare(old, new)
     scores = _scores(old, new, rows)
@@ -675,7 +690,7 @@ def _pair(
     read, told_apart, new = old, repeated(old), repeated(new)
     rows = match_rows(told_apart, new, on_missing)
     own = _beside(truth, read, rows) if truth else None
-    fields, old, new, notes = _judgement(told_apart, new, rows, own, wanted.threshold())
+    fields, old, new, notes = _judgement(told_apart, new, rows, own, wanted)
     judge = fields.pop("judge", "")
     fields, rows, gaps = without_gaps(fields, (old, new), rows, wanted.errors, bool(judge))
     example = examples_of(told_apart, read, rows.old)

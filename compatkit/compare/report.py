@@ -501,6 +501,7 @@ def compare(
     slices = tuple(dict.fromkeys([*slices, *categorical, *numeric]))
     limits = _as_policy(policy)
     columns = columns_for([*slices, *filter(None, [cluster])], limits)
+    wanted = {**(wanted or {}), "normalize": normalize}
     pair = _as_pair(old, new, on_missing, names, columns, rename, wanted, truth)
     pair = _with_categories(normalized(pair) if normalize else pair, categorical)
     refuse_unjudged(pair, too_hard)
@@ -617,6 +618,8 @@ def compare_versions(
         for name in _columns(settings.get(key) or ())
     ]
     columns = columns_for(slices, policy)
+
+    wanted = {**(wanted or {}), "normalize": normalize}
 
     def read_two(old, new, of_two, own):
         return _as_pair(old, new, on_missing, of_two, columns, own, wanted, truth)

@@ -234,3 +234,8 @@ def test_scores_are_right_from_a_number_on():
     assert old == ["right", "right", "wrong", "right"]
     assert new == ["right", "wrong", logs.NO_ANSWER, "right"]
     assert fields["old_score"].tolist() == [0.9, 0.5, 0.4, 0.8]  # and are summed up beside them
+
+
+def test_the_same_letters_are_the_same_question_however_they_are_composed():
+    assert logs.digest("e\u0301") == logs.digest("\u00e9") != logs.digest("e")
+    assert logs.digest("\ud800") != logs.digest("?")  # half a character has a digest too

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from decimal import Decimal
+from unicodedata import normalize
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,7 @@ import pytest
 from answer_files import ENDINGS, GOOD, counted, saved, values, written
 
 from compatkit.compare.pair import Pair, read_columns, read_pair
+from compatkit.compare.report import compare, compare_versions
 from compatkit.compare.sources import Source
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions, align
@@ -870,3 +872,38 @@ def test_the_label_of_two_versions_in_one_file(tmp_path):
     (path,) = written(tmp_path, both_csv="id,gold,v1,v2\na,1,1,0\nb,0,0,0\n")
     pair = read_columns(path, "v1", "v2")
     assert counted(pair).negative == 1 and "'gold' for `label`" in pair.notes[0]
+
+
+# --- labels that differ only as they are written --------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_normalizing_reaches_labels_too(tmp_path, ending):
+    composed, apart = (normalize(form, "é") for form in ("NFC", "NFD"))
+    old, new = (
+        saved(
+            tmp_path / f"{name}{ending}",
+            [{"id": n, "label": said, "prediction": said if n else "b"} for n in range(3)],
+        )
+        for name, said in (("old", composed), ("new", apart))
+    )
+    with pytest.raises(ValueError, match="labels differ .* compare with --normalize"):
+        compare(old, new)
+    found = compare(old, new, normalize=True)
+    assert counted(found.pair).both_right == 2 and found.summary["changes"] == []
+    saved(new, [{"id": n, "label": "b" if n == 1 else apart, "prediction": "b"} for n in range(3)])
+    with pytest.raises(ValueError, match="labels differ for ids '1' .*by the same truth$"):
+        compare(old, new, normalize=True)
+
+
+def test_normalizing_reaches_the_labels_of_many_versions_and_of_a_third_file(tmp_path):
+    said = [normalize(form, "É") for form in ("NFC", "NFD")]
+    paths = [
+        saved(
+            tmp_path / f"{name}.csv", [{"id": n, "label": one, "prediction": one} for n in range(3)]
+        )
+        for name, one in zip("abc", (said[0], said[1], said[0].lower()))
+    ]
+    assert compare_versions(paths, normalize=True).level == [1, 1, 1]
+    truth = saved(tmp_path / "truth.csv", [{"id": n, "label": said[1]} for n in range(3)])
+    assert counted(compare(*paths[:2], normalize=True, truth=truth).pair).both_right == 3
