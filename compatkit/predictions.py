@@ -29,6 +29,7 @@ from compatkit.support.answer_columns import (
     class_names,
     csv_floats,
     from_wide,
+    holds_text,
     ids_as_text,
     in_order,
     json_floats,
@@ -320,7 +321,9 @@ def _column(values, name):
     if array.dtype.kind != "O":
         return array
     simple = {type(v) for v in array}
-    if simple <= {int, bool} and simple or simple == {float} or simple == {str}:
+    if simple == {str}:
+        return np.array(array.tolist()) if holds_text(array) else array
+    if simple <= {int, bool} and simple or simple == {float}:
         made = np.array(array.tolist())
         return array if simple == {int} and made.dtype != np.int64 else made
     return array

@@ -430,7 +430,8 @@ def _details(old, new, rows, known):
         for source, own in ((old, rows.old), (new, rows.new)):
             names = ["id", *(["text"] if "text" in source.schema else []), *source.further]
             parts.append(source.rows(_taken(positions, own), names).to_dict())
-        columns = {"id": _values(parts[0]["id"], False).astype(str).astype(object)}
+        ids = _values(parts[0]["id"], False).tolist()
+        columns = {"id": np.array([*map(str, ids)], dtype=object)}
         columns |= {
             f"{side}_text": _values(part["text"], False)
             for side, part in zip(("old", "new"), parts)

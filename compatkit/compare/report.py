@@ -42,9 +42,9 @@ from compatkit.compare.sections import (
 )
 from .series import Versions, as_json, flip_columns, prose, versions_of
 from .slices import as_categories
-from .sources import Source, has_column, predictions_source
+from .sources import Source, has_column, lists_source, predictions_source
 from .verdict import Settings, normalized, summarize
-from ..predictions import Predictions, from_fields
+from ..predictions import Predictions, check_columns, from_fields
 from ..support.answer_columns import from_wide
 from ..support.messages import few
 from ..support.missing import brought
@@ -321,12 +321,25 @@ def _as_source(
         raise ValueError(f"the data frame {name}: {error}") from error
 
 
+def _plain(values: np.ndarray) -> list:
+    """The values of a column as those of Python, None for one that is missing."""
+    if values.dtype.kind != "O":
+        return values.tolist()
+    plain = (one.item() if isinstance(one, np.generic) else one for one in values)
+    return [None if isinstance(one, float) and one != one else one for one in plain]
+
+
 def _of_columns(fields: dict, heading: str) -> Source:
     """The columns of a data frame, as those of a file are read: where there are answers,
     prob_<class> and logit_<class> say how sure they are, and else they give them.
     """
-    for known in fields.keys() & {"logits", "probabilities"}:
+    matrices = fields.keys() & {"logits", "probabilities"}
+    for known in matrices:
         fields[known] = _matrix_of(fields[known], f"`{known}`")
+    sure = any(name.startswith(("logit_", "prob_")) for name in fields)
+    if not matrices and ("prediction" in fields or not sure):  # nothing has to be worked out
+        check_columns(fields)
+        return lists_source(heading, {name: _plain(values) for name, values in fields.items()})
     wide = {}
     if "prediction" in fields:
         columns = [name for name in fields if name.startswith(("logit_", "prob_"))]

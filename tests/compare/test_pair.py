@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+import tracemalloc
 from decimal import Decimal
 from unicodedata import normalize
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from answer_files import ENDINGS, GOOD, counted, saved, values, written
@@ -907,3 +909,40 @@ def test_normalizing_reaches_the_labels_of_many_versions_and_of_a_third_file(tmp
     assert compare_versions(paths, normalize=True).level == [1, 1, 1]
     truth = saved(tmp_path / "truth.csv", [{"id": n, "label": said[1]} for n in range(3)])
     assert counted(compare(*paths[:2], normalize=True, truth=truth).pair).both_right == 3
+
+
+# --- text that arrays of numpy cannot hold --------------------------------------------------------
+
+
+def long_text(side):
+    """Answers of which one is very long and, of the new side, one ends in a NUL."""
+    rows = [{"id": str(n), "label": "a", "prediction": "a", "prompt": "?"} for n in range(300)]
+    rows[5] |= {"prediction": "y" * 1_000_000, "prompt": "x" * 1_000_000}
+    rows[7] |= {"prediction": "a\0"} if side == "new" else {}
+    return rows
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".jsonl", None])
+def test_a_long_answer_and_one_that_ends_in_a_nul(tmp_path, ending):
+    sides = [long_text(side) for side in ("old", "new")]
+    if ending:
+        sides = [saved(tmp_path / f"{n}{ending}", rows) for n, rows in zip(("o", "n"), sides)]
+    else:
+        sides = [pd.DataFrame(rows) for rows in sides]
+    tracemalloc.start()
+    found = compare(*sides)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    counts = counted(found.pair)
+    assert (counts.negative, counts.both_right) == (1, 298)  # "a\0" is no "a"
+    assert found.flips().new.tolist() == ["a\0"]
+    assert most < 100 << 20  # padded to the longest, each of four columns would take 1.2 GB
+
+
+def test_a_number_beyond_64_bits_is_never_a_missing_one(tmp_path):
+    rows = [{"id": n, "label": 1, "prediction": 10**30 if n else 1, "seen": 10**30} for n in (0, 1)]
+    with pytest.raises(ValueError, match="old.jsonl: `prediction` holds 1000"):
+        read_pair(*[saved(tmp_path / f"{name}.jsonl", rows) for name in ("old", "new")])
+    rows = [row | {"prediction": 1} for row in rows]
+    pair = read_pair(*[saved(tmp_path / f"{name}.jsonl", rows) for name in ("old", "new")])
+    assert pair.columns["seen"].tolist() == [str(10**30)] * 2
