@@ -26,7 +26,9 @@ from . import __version__
 from .compare.logs import Wanted
 from .compare.policy import LIMITS, Policy
 from .compare.sections import visible
+from .metrics import SMALLEST_CHANGE
 from .support.outputs import Outputs
+from .support.table_cells import ENDINGS
 from .support.table_files import plain_file
 
 # %% ../nbs/cli.ipynb #fd4c757a
@@ -85,6 +87,13 @@ def _renamed(pairs):
     return {column: field for field, column in found.items()}
 
 
+def _wanted(given: SimpleNamespace) -> dict:
+    """The options that choose within a log or say what a score is."""
+    names = ("task", "scorer", "metric", "errors", "on_changed")
+    same = {"pass_at": given.pass_at, "normalize": given.normalize}
+    return {name: getattr(given, name) or "" for name in names} | same
+
+
 def _pair(files: Sequence[Path], given: SimpleNamespace, columns: Sequence[str]):
     """Reads two files, or one with both versions in two columns or in rows of their own.
 
@@ -94,7 +103,7 @@ def _pair(files: Sequence[Path], given: SimpleNamespace, columns: Sequence[str])
     from compatkit.compare.readers import reader_of
 
     rename, sides = _renamed(given.rename), (given.old or "", given.new or "")
-    wanted = Wanted(given.task, given.scorer, given.metric, errors=given.errors or "")
+    wanted = Wanted(**_wanted(given))
     options = (given.on_missing, rename, given.label, columns, wanted)
     if any(map(reader_of, files)) and (len(files) == 2 or all(sides)):
         named = rename | ({given.id: "id"} if given.id else {})  # which logs refuse
@@ -144,6 +153,12 @@ def _refuse_for_one(file: Path, reader, given: SimpleNamespace) -> None:
 
 # %% ../nbs/cli.ipynb #b13c0c94
 _FILE = click.Path(path_type=Path)
+_RENAME = click.option(
+    "--rename",
+    multiple=True,
+    metavar="FIELD=COLUMN",
+    help="where a field stands, e.g. prediction=answer (repeatable)",
+)
 
 
 @click.group(invoke_without_command=True)
@@ -175,12 +190,7 @@ def app(context: click.Context) -> None:
     metavar="FILE",
     help="the right answers (id, label), where the files of answers have none",
 )
-@click.option(
-    "--rename",
-    multiple=True,
-    metavar="FIELD=COLUMN",
-    help="where a field stands, e.g. prediction=answer (repeatable)",
-)
+@_RENAME
 @click.option(
     "--normalize",
     is_flag=True,
@@ -213,6 +223,11 @@ def app(context: click.Context) -> None:
     show_default=True,
     help="examples that only one file has",
 )
+@click.option(
+    "--on-changed",
+    type=click.Choice(["error", "compare"]),
+    help="samples of logs whose question or prompt differs under the same id [default: error]",
+)
 @click.option("--task", default="", help="of a log that holds several")
 @click.option("--scorer", default="", help="likewise")
 @click.option("--metric", default="", help="likewise")
@@ -223,10 +238,20 @@ def app(context: click.Context) -> None:
     "[default: wrong in a log, fail in a table]",
 )
 @click.option(
+    "--pass-at",
+    type=float,
+    metavar="X",
+    help="a score from X on is right (up to X where less is better); without it a fall counts from "
+    f"{100 * SMALLEST_CHANGE:g} % of the scores' range on",
+)
+@click.option(
     "--tolerance", help="NFR up to which an update is called compatible [default: --max-nfr, or 1%]"
 )
 @click.option(
-    "--margin", default="1%", show_default=True, help="change of accuracy too small to matter"
+    "--margin",
+    default="1%",
+    show_default=True,
+    help="change of accuracy too small to matter; of a mean score, this share of the scores' range",
 )
 @click.option("--confidence", default="95%", show_default=True, help="of every interval")
 @click.option("--max-nfr", help="gate: the whole interval of NFR must lie at or below it, e.g. 1%")
@@ -357,13 +382,12 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
                 f"--{option} is for two files, and these are folders of tasks: compare one task's "
                 "files with it"
             )
-    wanted = {name: getattr(given, name) or "" for name in ("scorer", "metric", "errors")}
     options = ("normalize", "tolerance", "margin", "confidence")
     suite = compare_suites(
         *files,
         given.policy,
         given.on_missing,
-        wanted,
+        _wanted(given),
         {name: value for name in LIMITS if (value := getattr(given, name, None)) is not None},
         rename=_renamed(given.rename),
         **{name: getattr(given, name) for name in options},
@@ -467,7 +491,6 @@ def _compare_many(
     Raises ValueError for options that it cannot follow.
     """
     from compatkit.compare.flips import write_rows
-    from compatkit.compare.pair import LOGS_ALONE
     from compatkit.compare.report import EXIT_STATUS, compare_versions
     from compatkit.compare.series import flip_columns
 
@@ -478,7 +501,7 @@ def _compare_many(
         on_missing=given.on_missing,
         rename=rename,
         truth=given.truth,
-        wanted={name: getattr(given, name) or "" for name in (*LOGS_ALONE, "errors")},
+        wanted=_wanted(given),
         **_settings(given, policy),
     )
     if given.flips:
@@ -528,6 +551,7 @@ _CREATOR = {
     metavar="COLUMN",
     help="the rate must hold for each value of this column of the labelled examples",
 )
+@_RENAME
 @click.option(
     "--rule",
     type=_FILE,
@@ -559,19 +583,19 @@ def _decide(given: SimpleNamespace) -> int:
     from compatkit.decisions import TooFewExamples
 
     choosing, files = given.calibration is not None, [given.old, given.new, given.calibration]
-    _refuse_unfit(given, files)
+    rename = _refuse_unfit(given, files)
     files.append(None if choosing else given.rule)
     with Outputs(files, given.force) as outputs, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         out = outputs.add(given.out, "--out")
         kept = outputs.add(given.rule, "--rule") if choosing and given.rule else None
         try:
-            choice, rule = _certified(given) if choosing else (None, Rule.load(given.rule))
+            choice, rule = _certified(given, rename) if choosing else (None, Rule.load(given.rule))
         except TooFewExamples as error:
             _print_error(str(error))
             return 3
-        known = labelled_examples(given.calibration).id if choosing else ()
-        done = decide_file(rule, given.old, given.new, out, known) if rule else None
+        known = labelled_examples(given.calibration, rename).id if choosing else ()
+        done = rule and decide_file(rule, given.old, given.new, out, known, rename=rename)
         if rule and kept:
             rule.save(kept)
     beware = [*(choice.warnings if choice else ()), *_texts(caught)]
@@ -579,8 +603,13 @@ def _decide(given: SimpleNamespace) -> int:
     return 0 if rule else 1
 
 
-def _refuse_unfit(given: SimpleNamespace, files: list) -> None:
-    """Raises ValueError for options and files of `decide` that do not go together."""
+def _refuse_unfit(given: SimpleNamespace, files: list) -> dict:
+    """The columns to be renamed. Raises ValueError for options and files of `decide` that do not go
+    together.
+    """
+    from compatkit.compare.sources import refuse_absent
+    from compatkit.support.column_roles import names_in
+
     typed = given.max_nfr or given.min_accuracy or given.slice or _typed("posterior", "confidence")
     if given.calibration is None and (typed or not given.rule):
         raise ValueError(
@@ -590,6 +619,10 @@ def _refuse_unfit(given: SimpleNamespace, files: list) -> None:
     if files.count(Path("-")) > 1:
         raise ValueError("the standard input can be read once: give the others as files")
     _refuse_twice([given.old, given.new])
+    rename, paths = _renamed(given.rename), [plain_file(path) for path in files if path]
+    if all(path.is_file() and path.suffix in ENDINGS for path in paths):  # else reading says so
+        refuse_absent(rename, paths, dict.fromkeys(name for one in paths for name in names_in(one)))
+    return rename
 
 
 def _texts(caught: list) -> list[str]:
@@ -603,7 +636,7 @@ def _typed(*options: str) -> bool:
     return any(source(name) is ParameterSource.COMMANDLINE for name in options)
 
 
-def _certified(given: SimpleNamespace) -> tuple:
+def _certified(given: SimpleNamespace, rename: dict) -> tuple:
     """The choice and its rule, from options. Raises ValueError for shares that are none."""
     from compatkit.compare.deciding import rule_from_files
     from compatkit.compare.policy import share
@@ -623,6 +656,7 @@ def _certified(given: SimpleNamespace) -> tuple:
         None if least is None else share(least, "--min-accuracy"),
         given.posterior,
         given.slice,
+        rename,
     )
 
 

@@ -398,7 +398,7 @@ def load_json(
     """The content of a file that save_json wrote. Raises ValueError for anything else."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{Path(path).name} is no JSON ({error}): save it again") from None
     if not isinstance(content, dict) or content.get("kind") != kind:
         raise ValueError(

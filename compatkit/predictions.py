@@ -29,6 +29,7 @@ from compatkit.support.answer_columns import (
     class_names,
     csv_floats,
     from_wide,
+    holds_text,
     ids_as_text,
     in_order,
     json_floats,
@@ -320,7 +321,9 @@ def _column(values, name):
     if array.dtype.kind != "O":
         return array
     simple = {type(v) for v in array}
-    if simple <= {int, bool} and simple or simple == {float} or simple == {str}:
+    if simple == {str}:
+        return np.array(array.tolist()) if holds_text(array) else array
+    if simple <= {int, bool} and simple or simple == {float}:
         made = np.array(array.tolist())
         return array if simple == {int} and made.dtype != np.int64 else made
     return array
@@ -1035,7 +1038,7 @@ def read_jsonl(
     rename: Mapping[str, str],  # name in the file -> name here
 ) -> Predictions:
     """The answers that the file holds; `Predictions.load` checks the file first."""
-    objects = json_objects(path)
+    objects = json_objects(path, rename)
     if objects and "doc_id" in objects[0] and "filtered_resps" in objects[0]:
         return _from_samples(objects, path)
     names = list(dict.fromkeys(name for value in objects for name in value))

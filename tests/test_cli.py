@@ -831,7 +831,7 @@ def test_what_was_written_is_said(run, folder, tmp_path, form, said):
 
 def test_errors_of_a_json_table_name_it(run, tmp_path):
     for name in ("old", "new"):
-        (tmp_path / f"{name}.json").write_text('[{"id": "a", "label": 1, "answer": 1}]')
+        (tmp_path / f"{name}.json").write_text('[{"id": "a", "label": 1, "bot": 1}]')
     done = run(tmp_path, "compare", "old.json", "new.json")
     assert done.returncode == 2 and "old.json: none of" in done.stderr
 
@@ -1211,3 +1211,40 @@ def test_one_long_table_of_versions(run, folder, tmp_path):
     fails(run(tmp_path, "compare", "runs.csv", "--by", "my model"), "--old and --new")
     fails(run(tmp_path, "compare", "runs.csv", "runs.csv", "--by", "my model"), "given twice")
     fails(run(folder, "compare", "old.csv", "new.csv", "--by", "intent"), "--by speaks of one file")
+
+
+# --- columns that are called otherwise, in decide -------------------------------------------------
+
+
+def decided(run, folder, *options, heading="id,label,prediction", id="id"):
+    """A decision of files with other names of columns."""
+    (folder / "old.csv").write_text(table(heading=heading))
+    (folder / "new.csv").write_text(probabilities().replace("id,", f"{id},", 1))
+    (folder / "labels.csv").write_text(table(heading=heading, rows=40))
+    return run(folder, "decide", "old.csv", "new.csv", *CERTIFY, *options)
+
+
+@pytest.mark.parametrize(
+    "heading, id, options",
+    [
+        ("task_id,gold,response", "task_id", ()),
+        ("who,gold,bot", "who", ("--rename", "id=who", "--rename", "prediction=bot")),
+    ],
+)
+def test_decide_takes_columns_by_their_names_and_by_other_ones(run, tmp_path, heading, id, options):
+    plain = decided(run, tmp_path)
+    expected = (tmp_path / "out.csv").read_text()
+    (tmp_path / "out.csv").unlink()
+    done = decided(run, tmp_path, *options, heading=heading, id=id)
+    assert (plain.returncode, done.returncode) == (0, 0)
+    assert (tmp_path / "out.csv").read_text() == expected
+    assert "labels.csv: Taken by their names" in done.stdout and "'gold' for `label`" in done.stdout
+
+
+def test_decide_refuses_what_it_would_have_to_guess(run, tmp_path):
+    done = decided(run, tmp_path, heading="id,gold,target")
+    fails(done, "`label` may be 'gold' or 'target'", "--rename label=gold")
+
+
+def test_decide_refuses_to_rename_a_column_that_is_not_there(run, tmp_path):
+    fails(decided(run, tmp_path, "--rename", "label=truht"), "no column 'truht'")

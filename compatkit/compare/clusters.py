@@ -89,12 +89,16 @@ def measures(counts: Counts, codes: np.ndarray, level: float) -> dict:
     return found
 
 
-def score_measures(old: np.ndarray, new: np.ndarray, codes: np.ndarray, level: float) -> dict:
-    """mean_old, mean_new, mean_difference, nfr and pfr of (N,) scores, likewise."""
+def score_measures(
+    old: np.ndarray, new: np.ndarray, changes: np.ndarray, codes: np.ndarray, level: float
+) -> dict:
+    """mean_old, mean_new, mean_difference, nfr and pfr of (N,) scores and their `score_changes`,
+    likewise.
+    """
     codes = np.unique(codes, return_inverse=True)[1]
     means = {"mean_old": old, "mean_new": new, "mean_difference": new - old}
     found = {name: mean(values, codes, level) for name, values in means.items()}
-    flips = {"nfr": new < old, "pfr": new > old}
+    flips = {"nfr": changes < 0, "pfr": changes > 0}
     return found | {name: rate(fell.astype(float), codes, level) for name, fell in flips.items()}
 
 # %% ../../nbs/compare/clusters.ipynb #cl000015

@@ -7,16 +7,16 @@ __all__ = ['POSTERIORS', 'Rule', 'Decided', 'decide_file', 'naming', 'rule_from_
 
 # %% ../../nbs/compare/deciding.ipynb #d8ea99ea
 import hashlib
-import json
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from math import inf
 from pathlib import Path
+from shlex import quote as quoted
 from typing import NamedTuple
 
 # %% ../../nbs/compare/deciding.ipynb #5790df03
@@ -52,6 +52,7 @@ from compatkit.predictions import (
     with_labels,
 )
 from ..support.answer_columns import columns_of, refuse_repeated
+from ..support.column_roles import guessed, names_in, told
 from ..support.messages import few
 from ..support.outputs import Outputs
 from compatkit.support.table_cells import (
@@ -61,6 +62,7 @@ from compatkit.support.table_cells import (
     csv_cells,
     csv_names,
     errors_named,
+    house_names,
     json_objects,
     polars_errors,
     scan_csv,
@@ -285,7 +287,7 @@ class Rule:
                 raise TypeError("`classes` is no list of names")
             posterior = content["posterior"]
             return cls(**fields, posterior=None if posterior is None else posterior_of(posterior))
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(
                 f"{Path(path).name} is no complete rule ({error!r}): give a file that Rule.save "
                 "(--rule) wrote"
@@ -374,7 +376,7 @@ def _keys(ids):
     return np.frombuffer(b"".join(hashes), dtype="S16")
 
 # %% ../../nbs/compare/deciding.ipynb #1db8f16e
-def _pieces(path, rows=50_000):
+def _pieces(path, rows=50_000, rename=None):
     """The Predictions of a file, so many rows at a time (a csv too, as polars cuts it)."""
     path = Path(path)
     with checked_file(path):
@@ -387,18 +389,18 @@ def _pieces(path, rows=50_000):
                 if next(pieces, None) is None:
                     break
             written = True
-            yield _loaded(piece, path)
+            yield _loaded(piece, path, rename)
     if not written:
-        yield Predictions.load(path)  # which says that there are no examples
+        yield Predictions.load(path, rename)  # which says that there are no examples
 
 
-def _loaded(piece, path):
+def _loaded(piece, path, rename):
     """The Predictions of a piece of a file.
 
     Raises ValueError that names lines as the whole file counts them.
     """
     try:
-        return Predictions.load(piece)
+        return Predictions.load(piece, rename)
     except ValueError:
         if path.suffix == ".jsonl":
             with checked_file(path):
@@ -483,19 +485,29 @@ class Decided(NamedTuple):
     only_in_old: int  # old answers that no new example asked for
 
 
-def _has_answers(path):
+def _has_answers(path, rename):
     """Whether a file has a column of answers beside its logits, which says whether it calls them
     by number.
     """
-    path = Path(path)
-    if path.suffix == ".jsonl":
-        with open(path, encoding="utf-8-sig") as file:
-            return "prediction" in json.loads(next(filter(str.strip, file), "{}"))
-    if path.suffix == ".csv":
-        return "prediction" in csv_names(path, {}).values()
-    import polars as pl
+    return "prediction" in {rename.get(name, name) for name in names_in(path, rename)}
 
-    return "prediction" in pl.read_parquet_schema(path)
+
+def _columns(path, rename, roles):
+    """What the columns of a file are called here: those that are renamed, and those that can only
+    be one of the roles that nothing has, of which a warning says so. Raises ValueError where two
+    could be.
+    """
+    names = [rename.get(name, name) for name in names_in(path, rename)]
+    sure = any(name in KNOWN[3:5] or name.startswith(("logit_", "prob_")) for name in names)
+    guess = guessed(names, [role for role in roles if not (sure and role == "prediction")])
+    for role, several in guess.unclear.items():
+        raise ValueError(
+            f"{called(path)}: `{role}` may be {' or '.join(map(repr, several))} (columns: "
+            f"{', '.join(names)}): add --rename {role}={quoted(several[0])} for what is meant"
+        )
+    if note := told(guess.rename):
+        warnings.warn(f"{called(path)}: {note}", stacklevel=3)
+    return {**rename, **guess.rename}
 
 
 def decide_file(
@@ -506,6 +518,7 @@ def decide_file(
     without: Iterable[str] = (),  # ids to leave out, such as the calibration examples
     rows: int = 50_000,  # read at a time
     force: bool = False,  # replace a file that is there already; never one that is read
+    rename: Mapping[str, str] | None = None,  # column name in the files -> name here
 ) -> Decided:
     """Applies a rule to files of any size, in any order.
 
@@ -515,18 +528,31 @@ def decide_file(
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     with Outputs([old, new], force) as outputs:
         place = outputs.add(out, "out")
-        return _decide_file(rule, plain_file(old), plain_file(new), place, without, rows)
+        old, new = plain_file(old), plain_file(new)
+        named = [
+            _columns(path, rename or {}, roles) for path, roles in ((old, _OLD), (new, ("id",)))
+        ]
+        return _decide_file(rule, old, new, place, without, rows, named)
+
+
+_OLD = ("id", "prediction")  # what a file of old answers needs
 
 
 def _decide_file(
-    rule: Rule, old: Path, new: Path, out: Path, without: Iterable[str], rows: int
+    rule: Rule,
+    old: Path,
+    new: Path,
+    out: Path,
+    without: Iterable[str],
+    rows: int,
+    named: list[dict],  # for both what their columns are called here
 ) -> Decided:
     """The same, of files that are no longer packed, to a place that is free."""
     writer, unknown = _Writer(out), []
-    kept, pieces, renamed = _both(rule, old, new, rows)
+    kept, pieces, renamed = _both(rule, old, new, rows, named)
     asked, done = np.zeros(len(kept.keys), dtype=bool), np.zeros(3, dtype=np.int64)
     left_out = np.sort(_keys(np.asarray(list(without), dtype=str)))
-    by_name = rule.names is not None and not kept.named and not _has_answers(old)
+    by_name = rule.names is not None and not kept.named and not _has_answers(old, named[0])
     as_they_were = renamed and all(map(WHOLE.fullmatch, rule.names or ()))
     numbers = rule.names is not None and (out.suffix == ".csv" or as_they_were)
     for piece in pieces:
@@ -541,7 +567,9 @@ def _decide_file(
         answers = _to_write(answers.select(wanted), rule.names if by_name else None)
         writer.add(_as_numbers(answers) if numbers else answers)
     with naming(new):
-        _refuse_repeated_keys(np.sort(np.concatenate(unknown)), lambda: _pieces(new, rows), "")
+        _refuse_repeated_keys(
+            np.sort(np.concatenate(unknown)), lambda: _pieces(new, rows, named[1]), ""
+        )
     if not done[0]:
         raise ValueError(
             f"{called(new)}: all its examples are among the labelled ones that chose the price, so "
@@ -551,15 +579,15 @@ def _decide_file(
     return Decided(*done.tolist(), int((~asked).sum()))
 
 
-def _both(rule, old, new, rows):
+def _both(rule, old, new, rows, columns):
     """The old answers, numbers being names where the new model's are, the new Predictions, so
     many rows at a time, and whether there were such numbers.
     """
-    pieces, renamed = _pieces(new, rows), []
+    pieces, renamed = _pieces(new, rows, columns[1]), []
     first = next(pieces)
 
     def named():
-        for piece in _pieces(old, rows):
+        for piece in _pieces(old, rows, columns[0]):
             found = in_the_others_names(piece, first)
             renamed.append(found is not piece)
             yield found
@@ -630,6 +658,7 @@ def rule_from_files(
     posterior: str = "new",  # or "calibrated", "pooled"
     # a column of the calibration file: the rate holds for each of its values
     slices: str | None = None,
+    rename: Mapping[str, str] | None = None,  # column name in the files -> name here
 ) -> tuple[PriceChoice, Rule | None]:
     """The certified choice, and its rule (None where only the old model qualifies).
 
@@ -639,14 +668,15 @@ def rule_from_files(
         raise ValueError(f"no posterior is called {posterior!r}: choose {', '.join(POSTERIORS)}")
     if not confidence >= 0.5:
         raise ValueError(f"the confidence must be at least 50 %, not {confidence:.4%}")
-    labels, fitted = labelled_examples(calibration), None
+    rename, fitted = rename or {}, None
+    labels = labelled_examples(calibration, rename)
     warn_of_weights(labels, used=slices)
     old, new = plain_file(old), plain_file(new)
     with naming(old):
-        first = _of_examples(old, labels, True)
+        first = _of_examples(old, labels, True, _columns(old, rename, _OLD))
         refuse_missing(first, "")
     with naming(new):
-        second = _with_logits(_of_examples(new, labels, False))
+        second = _with_logits(_of_examples(new, labels, False, _columns(new, rename, ("id",))))
     certifies = np.ones(len(labels), dtype=bool)
     if POSTERIORS[posterior] is not None:
         fits, certifies = halves(labels.id)
@@ -668,6 +698,7 @@ def rule_from_files(
 # %% ../../nbs/compare/deciding.ipynb #53702aa6
 def labelled_examples(
     path: str | Path,  # .parquet, .csv or .jsonl with the columns id and label, and perhaps others
+    rename: Mapping[str, str] | None = None,  # column name in the file -> name here
 ) -> Predictions:
     """Predictions with labels and without answers.
 
@@ -675,7 +706,7 @@ def labelled_examples(
     """
     path = plain_file(path)
     with checked_file(path):
-        fields = _fields(path)
+        fields = _fields(path, _columns(path, rename or {}, ("id", "label")))
         if missing := [name for name in ("id", "label") if name not in fields]:
             raise ValueError(f"the column(s) {missing} are missing (found: {', '.join(fields)})")
         further = [
@@ -692,21 +723,21 @@ def labelled_examples(
         return align(labels, labels)[0]
 
 
-def _fields(path):
+def _fields(path, rename):
     """The columns of a file as lists; the labels of a csv are numbers if all of them are whole."""
     if path.suffix == ".parquet":
         import polars as pl
 
         with polars_errors():
             frame = pl.read_parquet(path, hive_partitioning=False, glob=False)
-        return frame.to_dict(as_series=False)
+        columns = zip(house_names(frame.columns, rename), frame.get_columns())
+        return {name: column.to_list() for name, column in columns if name is not None}
     if path.suffix == ".jsonl":
-        rows = json_objects(path)
-        return {
-            name: [row.get(name) for row in rows]
-            for name in dict.fromkeys(name for row in rows for name in row)
-        }
-    fields = csv_cells(path, csv_names(path, {})).to_dict(as_series=False)
+        rows = json_objects(path, rename)
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        named = zip(house_names(names, rename), names)
+        return {here: [row.get(name) for row in rows] for here, name in named if here is not None}
+    fields = csv_cells(path, csv_names(path, rename)).to_dict(as_series=False)
     if "label" in fields:
         whole = all(WHOLE.fullmatch(cell) for cell in fields["label"] if cell)
         fields["label"] = [
@@ -715,13 +746,13 @@ def _fields(path):
     return fields
 
 # %% ../../nbs/compare/deciding.ipynb #1386d844
-def _of_examples(path, labels, answers):
+def _of_examples(path, labels, answers, rename):
     """The labelled examples' Predictions, in the order of the labels.
 
     Raises ValueError for those that the file lacks.
     """
     found, wanted = [], dict(zip(labels.id.tolist(), labels.label.tolist()))
-    for piece in _pieces(path):
+    for piece in _pieces(path, rename=rename):
         if (mask := np.isin(piece.id, labels.id)).any():
             part = piece.select(mask)
             named = labels.label.dtype.kind == "U" and part.classes is not None

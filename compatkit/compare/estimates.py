@@ -20,7 +20,15 @@ import numpy as np
 # %% ../../nbs/compare/estimates.ipynb #2a9a5bee
 from . import clusters, repeats
 from .pair import Pair
-from .slices import cells, column_levels, excess_p, false_discovery, flip_positions
+from .right_and_wrong import are_judgements
+from compatkit.compare.slices import (
+    cells,
+    column_levels,
+    excess_p,
+    false_discovery,
+    flip_positions,
+    score_changes,
+)
 from compatkit.metrics import (
     MEASURES,
     FlipCounts,
@@ -89,29 +97,32 @@ def score_measures(
     old_score: np.ndarray,  # (N,) finite, the larger the better
     new_score: np.ndarray,  # (N,) in the same order
     level: float = LEVEL,  # of the intervals
+    changes: np.ndarray | None = None,  # (N,) their `score_changes`; None: of one task
 ) -> dict:
-    """Means of both, PFR, NFR, mean gain, mean regression, mean difference.
+    """Means of both, PFR, NFR, mean gain, mean regression, mean difference and how many scores
+    differ at all.
 
     Raises ValueError as `smooth_flips` does.
     """
     smooth_flips(old_score, new_score)  # refuses what cannot be compared
     old_score, new_score = (np.asarray(score, dtype=np.float64) for score in (old_score, new_score))
-    difference = np.sort(new_score - old_score)
-    worse, n = np.searchsorted(difference, 0.0), len(difference)
-    better = n - np.searchsorted(difference, 0.0, side="right")
+    changes = score_changes(old_score, new_score) if changes is None else changes
+    difference, n = new_score - old_score, len(old_score)
+    fell, rose = difference[changes < 0], difference[changes > 0]
     sizes = {
-        "gain": mean_estimate(difference[n - better :], level),
-        "regression": mean_estimate(-difference[:worse], level),
+        "gain": mean_estimate(np.sort(rose), level),
+        "regression": mean_estimate(np.sort(-fell), level),
     }
     for size in sizes.values():  # sizes of changes are positive
         size["low"] = size["low"] if isnan(size["low"]) else max(size["low"], 0.0)
     return {
         "mean_old": mean_estimate(np.sort(old_score), level),
         "mean_new": mean_estimate(np.sort(new_score), level),
-        "pfr": rate(int(better), n, level),
-        "nfr": rate(int(worse), n, level),
+        "pfr": rate(len(rose), n, level),
+        "nfr": rate(len(fell), n, level),
         **sizes,
-        "mean_difference": mean_estimate(difference, level),
+        "mean_difference": mean_estimate(np.sort(difference), level)
+        | {"differing": int(np.count_nonzero(difference))},
     }
 
 # %% ../../nbs/compare/estimates.ipynb #006d2153
@@ -265,10 +276,15 @@ def overall(
         old, new = pair.old_score[rows], pair.new_score[rows]
         if (known := np.isfinite(old) & np.isfinite(new)).any():
             old, new = old[known], new[known]
-            estimates["scores"] = score_measures(old, new, level)
+            task = None if pair.task is None else pair.task[rows][known]
+            changes = score_changes(old, new, task)
+            scores = score_measures(old, new, level, changes)
             if pair.cluster is not None:
-                own = clusters.score_measures(old, new, pair.cluster[rows][known], level)
-                estimates["scores"] = _in_place_of(estimates["scores"], own)
+                codes = pair.cluster[rows][known]
+                own = clusters.score_measures(old, new, changes, codes, level)
+                own["mean_difference"]["differing"] = scores["mean_difference"]["differing"]
+                scores = _in_place_of(scores, own)
+            estimates["scores"] = scores
     return estimates
 
 # %% ../../nbs/compare/estimates.ipynb #14054f8a
@@ -285,9 +301,10 @@ def models(
         return {}
     sides = {"old": (pair.old, pair.old_sureness), "new": (pair.new, pair.new_sureness)}
     label = pair.label[known]
-    values = {
-        "macro_f1": {side: macro_f1(label, answer[known]) for side, (answer, _) in sides.items()}
-    }
+    values = {}
+    if not are_judgements(pair.answers, label):  # which are no classes
+        scores = {side: macro_f1(label, answer[known]) for side, (answer, _) in sides.items()}
+        values = {"macro_f1": scores}
     if any(sureness is None for _, sureness in sides.values()):
         return values
     told = known & np.isfinite(pair.old_sureness.log_loss) & np.isfinite(pair.new_sureness.log_loss)

@@ -45,8 +45,8 @@ def _sample(line: dict, metric: str) -> logs.Sample:
     return logs.judged(
         judgement.get(metric),
         _answer(line),
-        reference[0] if len(reference) == 1 else reference,
-        line.get("sample_hash") or logs.digest(asked.get("raw"), reference),
+        reference[0] if len(reference) == 1 else reference or None,
+        {"question": asked.get("raw"), "sample hash": line.get("sample_hash")},
         line.get("metadata"),
         line.get("error"),
     )

@@ -19,7 +19,7 @@ import numpy as np
 # %% ../../nbs/compare/flips.ipynb #a8a95822
 from .pair import Pair
 from .repeats import flaky
-from .slices import flip_positions, once
+from .slices import flip_positions, once, score_changes
 from ..support.outputs import MARK
 from ..support.table_cells import polars_errors
 from ..support.table_files import without_formula
@@ -38,9 +38,10 @@ def positions_by_kind(
         wrong = (pair.old != pair.label) & (pair.new != pair.label)
         positions[KINDS[2]] = np.flatnonzero(wrong & (pair.old != pair.new))
         if pair.old_score is not None:  # tasks with scores beside tasks with answers
-            scored = pair.label < 0
-            positions["score fell"] = np.flatnonzero(scored & (pair.new_score < pair.old_score))
-            positions["score rose"] = np.flatnonzero(scored & (pair.new_score > pair.old_score))
+            changes = score_changes(pair.old_score, pair.new_score, pair.task)
+            changes[pair.label >= 0] = 0
+            positions["score fell"] = np.flatnonzero(changes < 0)
+            positions["score rose"] = np.flatnonzero(changes > 0)
     return {kind: places[counted[places]] for kind, places in positions.items()}
 
 

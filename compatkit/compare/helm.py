@@ -7,6 +7,7 @@ __all__ = ['NAME', 'holds', 'read']
 
 # %% ../../nbs/compare/helm.ipynb #fe1c397c
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 # %% ../../nbs/compare/helm.ipynb #815d1d1f
@@ -40,17 +41,16 @@ def _task(path: Path) -> str:
     return re.sub(r"[,:]model(_deployment)?=[^,]*", "", name) or "scenario"
 
 
-def _values(stats: list[dict], metric: str) -> dict[tuple, float | None]:
-    """(instance, trial) → the value of a metric, of instances as they are."""
-    return {
-        (str(one.get("instance_id")), one.get("train_trial_index") or 0): logs.value_of(
-            stat.get("mean")
-        )
-        for one in stats
-        if not one.get("perturbation")
-        for stat in one.get("stats") or []
-        if (stat.get("name") or {}).get("name") == metric
-    }
+def _values(stats: list[dict], metric: str) -> Iterator[tuple[str, int, str, float | None]]:
+    """Instance, trial, split and the value of a metric, of instances as they are."""
+    for one in stats:
+        if one.get("perturbation"):
+            continue
+        for stat in one.get("stats") or []:
+            name = stat.get("name") or {}
+            if name.get("name") == metric:
+                trial, split = one.get("train_trial_index") or 0, str(name.get("split") or "test")
+                yield str(one.get("instance_id")), trial, split, logs.value_of(stat.get("mean"))
 
 
 def _sample(value: float | None, state: dict) -> logs.Sample:
@@ -67,8 +67,8 @@ def _sample(value: float | None, state: dict) -> logs.Sample:
     return logs.judged(
         value,
         answer if chosen_text is None else chosen_text,
-        references[0] if len(references) == 1 else references,
-        logs.digest(instance.get("input"), references) if instance else "",
+        references[0] if len(references) == 1 else references or None,
+        {"question": instance.get("input")},
         broken=bool(state) and result.get("success") is False,
     )
 
@@ -95,8 +95,11 @@ def read(path: Path, wanted: logs.Wanted = logs.Wanted()) -> logs.Log:
         }
         task = _task(path)
         samples = logs.keyed(
-            (logs.Key(task, name, trial + 1), _sample(value, by_key.get((name, trial), {})))
-            for (name, trial), value in _values(stats, metric).items()
+            (
+                logs.Key(task if split == "test" else f"{task}, {split}", name, trial + 1),
+                _sample(value, by_key.get((name, trial), {})),
+            )
+            for name, trial, split, value in _values(stats, metric)
         )
         return logs.Log(path.name, logs.of_tasks(samples, wanted.task), {}, metric)
     except ValueError as error:

@@ -196,10 +196,31 @@ def _score(sample: dict, scorer: str, metric: str) -> tuple[Any, str | None]:
     return value, answer
 
 
+_CUT = 5120  # characters of a text in the summaries of an `.eval` file; a mark follows
+
+
+def _as_summary(asked: Any) -> Any:
+    """An input or target as the summaries hold it: long texts cut off, of messages the role and
+    the text, of pictures and the like the kind alone.
+    """
+    if isinstance(asked, str):
+        return asked[:_CUT]
+    if isinstance(asked, dict):
+        if "role" in asked:
+            return [asked["role"], _as_summary(asked.get("content"))]
+        kind = str(asked.get("type"))
+        return asked["text"][:_CUT] if kind == "text" else f"({kind.capitalize()})"
+    return [_as_summary(one) for one in asked] if isinstance(asked, list) else asked
+
+
 def _sample(sample: dict, scorer: str, metric: str) -> logs.Sample:
     """One entry of the summaries."""
     value, answer = _score(sample, scorer, metric)
-    asked = logs.digest(sample.get("input"), sample.get("choices"), sample.get("target"))
+    asked = {
+        "question": _as_summary(sample.get("input")),
+        "choices": sample.get("choices"),
+        logs.RIGHT_ANSWER: _as_summary(sample.get("target")),
+    }
     return logs.judged(
         value, answer, sample.get("target"), asked, sample.get("metadata"), sample.get("error")
     )
@@ -244,7 +265,9 @@ def _key(task: str, sample: dict, number: int) -> logs.Key:
         raise ValueError(f"sample {number} is no JSON object")
     name = sample.get("id")
     name = (
-        logs.digest(sample.get("input"), sample.get("target")) if name in (None, "") else str(name)
+        logs.digest(_as_summary(sample.get("input")), _as_summary(sample.get("target")))
+        if name in (None, "")
+        else str(name)
     )
     epoch = sample.get("epoch", 1)
     if isinstance(epoch, bool) or not isinstance(epoch, int):

@@ -8,6 +8,7 @@ __all__ = ['NAME', 'Samples', 'holds_samples', 'read_wanted', 'read_samples', 'j
 # %% ../../nbs/compare/lm_eval.ipynb #40c39f83
 import json
 import re
+from collections import Counter
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
@@ -18,11 +19,13 @@ import numpy as np
 # %% ../../nbs/compare/lm_eval.ipynb #40f9d1de
 from compatkit.compare.logs import (
     OTHER_SHAPE,
+    RIGHT_ANSWER,
     Block,
     Key,
     Wanted,
     chosen,
     codes_of,
+    compared_though_changed,
     digest,
     not_as_written,
     parsed,
@@ -134,7 +137,7 @@ def read_samples(
                 "both must be of one kind"
             )
     files, notes = _newest_files(path)
-    by_key, less = {}, set()
+    by_key, less, seen = {}, set(), Counter()
     for task, file in files.items():
         with checked_file(file):
             for number, sample in enumerate(json_objects(file), 1):
@@ -144,7 +147,8 @@ def read_samples(
                         f"line {number} is no sample of the lm-evaluation-harness (`doc_id`, "
                         "`filtered_resps`)"
                     )
-                key = Key(task, f"{document}/{sample.get('filter', 'none')}")
+                seen[task, document] += "filter" not in sample
+                key = Key(task, f"{document}/{_filter_name(sample, seen[task, document])}")
                 if key in by_key:
                     raise ValueError(
                         f"repeated ids {shown(key, tasks=True)!r}: keep one line per document and "
@@ -156,6 +160,13 @@ def read_samples(
                     raise not_as_written(f"line {number}", error) from error
         less |= {(task, metric) for metric in _less_is_better(file, task)}
     return Samples(path.name, by_key, less, notes)
+
+
+def _filter_name(sample, number):
+    """The name of a line's filter. The harness of 2024 wrote none, and all documents of one filter
+    before those of the next, so there the document's lines are numbered.
+    """
+    return sample.get("filter") or ("none" if number == 1 else f"filter {number}")
 
 
 def _without_prompts(sample):
@@ -184,51 +195,41 @@ def _less_is_better(file, task):
 
 # %% ../../nbs/compare/lm_eval.ipynb #885f051b
 _HASHES = {
-    "doc_hash": "other documents: another version of the task or of its data",
-    "target_hash": "other right answers",
-    "prompt_hash": "other prompts: other few-shot examples, instructions or chat template",
-}
-# what each is a digest of, which is compared where a line has no hash
-_HASHED = {"doc_hash": "doc", "target_hash": "target", "prompt_hash": "arguments"}
+    "target_hash": (RIGHT_ANSWER, "target"),
+    "doc_hash": ("document", "doc"),
+    "prompt_hash": ("prompt (few-shot examples, instructions or chat template)", "arguments"),
+}  # the part of what was asked, and the field that is compared where a line has no hash
 
 
-def _check_contents(old, new, keys, field):
-    """Raises ValueError where a field that both lines hold differs, such as the document."""
-    pairs = ((key, *(side.samples[key].get(field) for side in (old, new))) for key in keys)
-    other = [
-        shown(key, tasks=True)
-        for key, one, two in pairs
-        if None not in (one, two) and digest(one) != digest(two)
-    ]
-    if other:
-        raise ValueError(
-            f"`{field}` differs for {few(other)}, so other questions or right answers stand under "
-            "the same ids: run both with the same version of the task and its data"
+def _differs(one, two, name, field):
+    """Whether two lines hold another hash, or where one lacks it another content of the field."""
+    if one.get(name) and two.get(name):
+        return one[name] != two[name]
+    held = one.get(field), two.get(field)
+    return None not in held and digest(held[0]) != digest(held[1])
+
+
+def _check_hashes(old, new, shared, on_changed="error"):
+    """Notes on what differs, and on hashes that are absent.
+
+    Raises ValueError for other right answers, and for other documents or prompts unless they are
+    to be compared.
+    """
+    changed, absent = {}, []
+    for name, (part, field) in _HASHES.items():
+        pairs = [(key, old.samples[key], new.samples[key]) for key in shared]
+        if other := [key for key, one, two in pairs if _differs(one, two, name, field)]:
+            changed[part] = other
+        absent += [f"`{name}`"] * any(
+            not (one.get(name) and two.get(name)) for _, one, two in pairs
         )
-
-
-def _check_hashes(old, new, shared):
-    """A note on hashes that are absent. Raises ValueError for hashes that differ."""
-    absent = []
-    for name, told in _HASHES.items():
-        pairs = [(key, old.samples[key].get(name), new.samples[key].get(name)) for key in shared]
-        other = [shown(key, tasks=True) for key, one, two in pairs if one and two and one != two]
-        if other:
-            raise ValueError(
-                f"`{name}` differs for {few(other)} ({told}): run both with the same version and "
-                f"settings, or take `{name}` out of the lines if the difference is meant"
-            )
-        without = [key for key, one, two in pairs if not (one and two)]
-        _check_contents(old, new, without, _HASHED[name])
-        absent += [f"`{name}`"] * bool(without)
-    return (
-        [
+    notes = compared_though_changed(changed, len(shared), on_changed, harmless="")
+    if absent:
+        notes.append(
             f"Whether both were asked the same cannot be checked everywhere: {', '.join(absent)} "
             "missing."
-        ]
-        if absent
-        else []
-    )
+        )
+    return notes
 
 # %% ../../nbs/compare/lm_eval.ipynb #bbf6600b
 def _choice(sample, metric):
@@ -282,15 +283,14 @@ def _said(sample, answer=None):
     return str(answers[0]) if len(answers) == 1 else json.dumps(answers, ensure_ascii=False)
 
 
-def _judged(old, new, metric, good):
-    """label, old, new as text for samples that a metric of 0 and 1 judges; `good` is what stands
-    for right.
+def _judged(old, new, metric, passed):
+    """label, old, new as text for samples that a metric judges; `passed` are two lists that say
+    which answers are right.
     """
     (right, before), (same, after) = _choices(old, metric), _choices(new, metric)
     if right and right == same:
         return [[f"choice {number}" for number in numbers] for numbers in (right, before, after)]
-    before = ["right" if sample[metric] == good else "wrong" for sample in old]
-    after = ["right" if sample[metric] == good else "wrong" for sample in new]
+    before, after = (["right" if one else "wrong" for one in side] for side in passed)
     after = [
         f"{two} otherwise" if one == two == "wrong" and _said(first) != _said(second) else two
         for one, two, first, second in zip(before, after, old, new)
@@ -313,7 +313,7 @@ def _filter_of(key):
     return key.id.partition("/")[2]
 
 
-def _blocks(old, new, shared):
+def _blocks(old, new, shared, pass_at=None):
     """A block for each metric that is one finite number per document, and notes.
 
     Raises ValueError where there is none.
@@ -329,7 +329,8 @@ def _blocks(old, new, shared):
             metric for samples in sides for sample in samples for metric in _metrics(sample)
         ):
             less = (task, metric) in old.less | new.less
-            block, told = _block(f"{task} ({metric}{several})", keys, sides, metric, less)
+            name = f"{task} ({metric}{several})"
+            block, told = _block(name, keys, sides, metric, less, pass_at)
             blocks += [block] if block else []
             notes += [told] if told else []
     if not blocks:
@@ -339,7 +340,7 @@ def _blocks(old, new, shared):
     return blocks, notes
 
 
-def _block(name, keys, sides, metric, less):
+def _block(name, keys, sides, metric, less, pass_at):
     """The block of a metric, None where it is not a number everywhere; and a note, perhaps ""."""
     if metric == "bypass":  # always 999
         return None, (
@@ -348,27 +349,32 @@ def _block(name, keys, sides, metric, less):
     values = [[sample.get(metric) for sample in samples] for samples in sides]
     if not all(_is_number(value) for side in values for value in side):
         return None, f"{name} is left out: it is not one number per document in both runs."
+    scores, answers, turned = [[-one if less else one for one in side] for side in values], None, ""
     if {value for side in values for value in side} <= {0, 1}:
-        block = Block(name, keys, _judged(*sides, metric, 0 if less else 1), None)
-        turned = "0 counts as right"
-    else:
-        scores = [[-value if less else value for value in side] for side in values]
-        block, turned = Block(name, keys, None, scores), "the sign is turned"
-    return block, f"{name}: less is better, so {turned}." if less else ""
+        answers = _judged(*sides, metric, [[one == 1 - less for one in side] for side in values])
+        scores, turned = None, "0 counts as right"
+    elif pass_at is not None:
+        limit, turned = -pass_at if less else pass_at, f"{pass_at:g} or less counts as right"
+        answers = _judged(*sides, metric, [[one >= limit for one in side] for side in scores])
+    told = f"{name}: less is better, so {turned or 'the sign is turned'}." if less else ""
+    return Block(name, keys, answers, scores), told
 
 # %% ../../nbs/compare/lm_eval.ipynb #a0f6a785
 def join_samples(
     old: Samples,
     new: Samples,  # Samples
     on_missing: str = "error",  # "drop" leaves out and counts what only one of them has
+    on_changed: str = "error",  # "compare" compares other documents and prompts by their ids
+    pass_at: float | None = None,  # the score from which, or up to which where less is better,
+    # an answer is right
 ) -> dict:
     """The fields of a Pair.
 
     Raises ValueError for other tasks, documents, prompts or right answers.
     """
     shared, left_out = shared_keys(old, new, on_missing)
-    notes = [*old.notes, *new.notes, *_check_hashes(old, new, shared)]
-    blocks, more = _blocks(old, new, shared)
+    notes = [*old.notes, *new.notes, *_check_hashes(old, new, shared, on_changed)]
+    blocks, more = _blocks(old, new, shared, pass_at)
     if any(left_out.values()):
         notes.insert(
             0,

@@ -108,6 +108,6 @@ def _sample(row: dict, metric: str, output: str, target: str, asked: list[str]) 
         value,
         answer,
         row.get(target),
-        logs.digest([row[name] for name in asked]),
+        {"question": [row[name] for name in asked if name != target]},
         {name: row[name] for name in asked if name != target},
     )

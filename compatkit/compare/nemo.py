@@ -50,7 +50,7 @@ def _sample(line: dict, scorer: str) -> logs.Sample:
         _reward(line, scorer),
         "" if answer is None and line.get("model_response") == "" else answer,
         expected,
-        logs.digest(logs.text_of(expected), line.get("prompt")),
+        {"question": line.get("prompt")},
         line.get("metadata"),
         _broke_off(line),
     )
@@ -87,4 +87,4 @@ def read(path: Path, wanted: logs.Wanted = logs.Wanted()) -> logs.Log:
             (_key(line, number), _sample(line, wanted.scorer))
             for number, line in enumerate(lines, 1)
         )
-        return logs.Log(name, logs.of_tasks(samples, wanted.task), {}, wanted.scorer)
+        return logs.Log(name, logs.of_tasks(samples, wanted.task), {}, wanted.scorer or "reward")

@@ -23,18 +23,18 @@ from numpy.typing import ArrayLike
 from .answer_codes import coded_column, of_one_kind
 from .hub_datasets import is_dataset, names_hub, read_dataset
 from .joins import Rows, match_rows, picked, rows_beside
-from .logs import Wanted
+from .logs import Wanted, passes
 from .readers import no_log, read_logs, reader_of
 from .repeats import Counts, by_example, examples_of, read_columns_of, repeated
 from .right_and_wrong import COLUMN, judged, names_judgements, without_gaps
 from compatkit.compare.sources import (
     KNOWN,
     Source,
-    has_column,
     numbered,
     predictions_source,
     read_source,
     read_table,
+    refuse_absent,
     renamed,
     rows_with,
 )
@@ -42,9 +42,10 @@ from ..metrics import Sureness
 from ..predictions import ARE_PROBABILITIES, Predictions, log_probability, sums_to_one
 from ..support.answer_columns import called_by_numbers, judgements, matrix_of_lists
 from ..support.array_files import rows_are_numbered
-from ..support.messages import few, found
+from ..support.column_roles import guessed, guessed_for_comparison, names_in, told
+from ..support.messages import few, found, normal_form
 from ..support.table_cells import ENDINGS, numbers_in_cells
-from ..support.table_files import called, plain_file
+from ..support.table_files import as_given, called, plain_file
 
 # %% ../../nbs/compare/pair.ipynb #b45cbf93
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,6 +78,7 @@ class Pair:
     notes: tuple = ()  # sentences that the reader must know
     details: Callable | None = None  # positions -> a dictionary each: id, texts, further columns
     further: tuple = ()  # every name that a further column may have there
+    judged_by: str = ""  # the columns, the scorer or the metric that say what is right or how good
     classes: tuple | None = None  # names of the places that numbers among the answers are
     paths: tuple = ()  # of the files that were read, which nothing written may replace
 
@@ -130,8 +132,9 @@ class _Side(NamedTuple):
     rows: np.ndarray | None
 
 
-def _answers(old, new, rows, truth=None):
+def _answers(old, new, rows, truth=None, normalize=False):
     """answers, label, old, new for a Pair, if there are labels, -1 for a missing answer; and notes.
+    To `normalize` compares labels in their normal forms.
 
     Raises ValueError for missing and for other labels.
     """
@@ -154,7 +157,7 @@ def _answers(old, new, rows, truth=None):
     label = codes[labelled[0], "label"]
     for other in labelled[1:]:
         both = (sides[labelled[0]], sides[other])
-        _refuse_other_labels(answers, label, codes[other, "label"], both)
+        _refuse_other_labels(answers, label, codes[other, "label"], both, normalize)
     before, after = (codes[side, "prediction"] for side in ("old", "new"))
     notes = [*_whose_labels(sides, labelled), *_one_class(answers, label)]
     return dict(answers=tuple(answers), label=label, old=before, new=after), notes
@@ -207,9 +210,14 @@ def _taken(positions, rows):
     return positions if rows is None else rows[positions]
 
 
-def _refuse_other_labels(answers, before, after, sides):
-    """Raises ValueError naming the first examples to which two sides give other labels."""
+def _refuse_other_labels(answers, before, after, sides, normalize):
+    """Raises ValueError naming the first examples to which two sides give other labels, or labels
+    of other normal forms.
+    """
     other = np.flatnonzero(before != after)
+    if normalize:
+        forms = np.array([normal_form(answer) for answer in answers], dtype=object)
+        other = other[forms[before[other]] != forms[after[other]]]
     if len(other):
         told = [
             f"{few([answers[code] for code in codes[other[:3]].tolist()], len(other))} in "
@@ -219,8 +227,16 @@ def _refuse_other_labels(answers, before, after, sides):
         ids = few(sides[0].source.ids(_taken(other[:3], sides[0].rows)), len(other))
         raise ValueError(
             f"labels differ for ids {ids} ({'; '.join(told)}): both must be judged by the same "
-            "truth"
+            f"truth{_only_written(answers, before[other], after[other])}"
         )
+
+
+def _only_written(answers, before, after):
+    """What helps where all labels that differ do so only as they are written; else nothing."""
+    pairs = set(zip(before.tolist(), after.tolist()))
+    if any(normal_form(answers[one]) != normal_form(answers[two]) for one, two in pairs):
+        return ""
+    return "; they differ only as they are written, so compare with --normalize (normalize=True)"
 
 # %% ../../nbs/compare/pair.ipynb #87154abf
 def _scores(old, new, rows):
@@ -282,6 +298,8 @@ def _values(series, cells):
     import polars as pl
 
     series = series.alias("values")  # a name such as ^x$ would be taken for a pattern
+    if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
+        series = series.cast(pl.String)
     kind = series.dtype
     for read in (numbers_in_cells, _truths_in_cells) if cells else ():
         if (found := read(series)) is not None:
@@ -412,7 +430,8 @@ def _details(old, new, rows, known):
         for source, own in ((old, rows.old), (new, rows.new)):
             names = ["id", *(["text"] if "text" in source.schema else []), *source.further]
             parts.append(source.rows(_taken(positions, own), names).to_dict())
-        columns = {"id": _values(parts[0]["id"], False).astype(str).astype(object)}
+        ids = _values(parts[0]["id"], False).tolist()
+        columns = {"id": np.array([*map(str, ids)], dtype=object)}
         columns |= {
             f"{side}_text": _values(part["text"], False)
             for side, part in zip(("old", "new"), parts)
@@ -565,7 +584,7 @@ def pair_of_sources(
     on_missing: str,  # error or drop
     columns: Sequence[str] | None = None,  # to slice by
     names: tuple[str, str] | None = None,  # of the versions; those of the sources by default
-    errors: str = "",  # of examples without a value: "drop", "wrong"; else they are refused
+    wanted: Wanted = Wanted(),  # errors of examples without a value, and the score that is right
     truth: Source | None = None,  # with the ids and labels of these examples and perhaps of more
 ) -> Pair:
     """The Pair of two sources. Raises ValueError naming what does not fit."""
@@ -574,7 +593,7 @@ def pair_of_sources(
     _check_on_missing(on_missing)
     try:
         names = names or (old.name, new.name)
-        return _pair(old, new, on_missing, columns, names, errors, truth)
+        return _pair(old, new, on_missing, columns, names, wanted, truth)
     except pl.exceptions.PolarsError as error:  # a kind of column that nobody thought of
         raise ValueError(f"{old.name}, {new.name}: {str(error).partition(chr(10))[0]}") from error
 
@@ -607,24 +626,41 @@ def _beside(truth: Source, old: Source, rows: Rows) -> _Side:
     return _Side(truth, place)
 
 
+def _passed(scores: dict, pass_at: float | None) -> list[np.ndarray]:
+    """Which scores are right, 1 or 0, nan where one is missing; empty where nobody asked. Raises
+    ValueError without scores.
+    """
+    if pass_at is None:
+        return []
+    if not scores:
+        raise ValueError(
+            f"--pass-at {pass_at:g} needs the column `score` in both (--rename score=COLUMN)"
+        )
+    return [np.where(np.isfinite(one), one >= pass_at, np.nan) for one in scores.values()]
+
+
 def _judgement(
-    old: Source, new: Source, rows: Rows, truth: _Side | None
+    old: Source, new: Source, rows: Rows, truth: _Side | None, wanted: Wanted
 ) -> tuple[dict, Source, Source, list[str]]:
     """What judges the examples: the answers, codes and scores of a Pair, and `judge` where a column
     says right or wrong; the sources to show; and notes.
 
     Raises ValueError where nothing judges.
     """
-    fields, notes = _answers(old, new, rows, truth)
+    pass_at = wanted.threshold()
+    fields, notes = _answers(old, new, rows, truth, wanted.normalize)
     if truth and not fields:
         raise _nothing_to_compare(old, new)
-    judge = judged(old, new, rows, fields)
+    scores = _scores(old, new, rows)
+    judge = judged(old, new, rows, fields, _passed(scores, pass_at))
     if judge:
         fields, old, new, notes = judge.fields | {"judge": judge.column}, *judge[1:4]
-    scores = _scores(old, new, rows)
+        scores = scores if "score" in old.schema or pass_at is not None else {}
     if not (fields or scores):
         raise _nothing_to_compare(old, new)
-    if fields and scores:
+    if pass_at is not None:
+        notes.append(passes(pass_at))
+    elif fields and scores:
         notes.append(
             "Answers decide here; the column `score` is summed up beside them. If it says how sure "
             "a model was, a score that fell is no error."
@@ -648,16 +684,16 @@ def _pair(
     on_missing: str,
     columns: list | None,
     names: tuple,
-    errors: str,
+    wanted: Wanted,
     truth: Source | None,
 ) -> Pair:
     """The Pair of two sources."""
     read, told_apart, new = old, repeated(old), repeated(new)
     rows = match_rows(told_apart, new, on_missing)
     own = _beside(truth, read, rows) if truth else None
-    fields, old, new, notes = _judgement(told_apart, new, rows, own)
+    fields, old, new, notes = _judgement(told_apart, new, rows, own, wanted)
     judge = fields.pop("judge", "")
-    fields, rows, gaps = without_gaps(fields, (old, new), rows, errors, bool(judge))
+    fields, rows, gaps = without_gaps(fields, (old, new), rows, wanted.errors, bool(judge))
     example = examples_of(told_apart, read, rows.old)
     further = _columns(old, new, rows, read_columns_of(columns, example))
     lost = set(new.classes or ()) ^ set(old.classes or ()) if old.classes and new.classes else ()
@@ -675,8 +711,16 @@ def _pair(
         details=_details(old, new, rows, further),
         further=_possible_names(old.further + new.further),
         classes=old.classes or new.classes,
+        judged_by=_judge(judge, fields),
     )
     return by_example(pair, example)
+
+
+def _judge(judge: str, fields: dict) -> str:
+    """What judges: a column, or answers and labels."""
+    if judge or "label" not in fields:
+        return f"the column `{judge or 'score'}`"
+    return "`prediction` against `label`"
 
 
 def _possible_names(columns):
@@ -718,24 +762,50 @@ def read_pair(
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"there is no file or folder {path}")
-    names = _names(*paths)
     if any(map(reader_of, paths)):
         _refuse_for_logs(rename, truth, by)
-        names = sides if all(sides) else names
+        names = sides if all(sides) else _names(*paths)
         pair = _of_logs(read_logs(*paths, on_missing, wanted, sides), columns, names)
         return replace(pair, paths=tuple(paths))
     if folder := next((path for path in paths if path.is_dir() and not is_dataset(path)), None):
         raise ValueError(no_log(folder))
-    sources = [_opened(path, rename, name) for path, name in zip(paths, _shown(paths, names, by))]
+    return _of_tables((old, new), paths, on_missing, rename, columns, wanted, sides, truth, by)
+
+
+def _of_tables(files, paths, on_missing, rename, columns, wanted, sides, truth, by):
+    """The Pair of two tables, or of two versions in the rows of one."""
+    names = sides if by else _names(*paths)
+    given = [*dict.fromkeys(as_given(Path(path)) for path in files)]
+    options = ["--by", by, "--old", sides[0], "--new", sides[1]] if by else []
+    options += ["--truth", as_given(Path(truth))] if truth else []
+    command = " ".join(map(quoted, ["compatkit", "compare", *given, *options]))
+    files = [*paths, *([plain_file(truth)] if truth else [])]
+    renames, guess = _guessed(files, rename, command)
+    shown = zip(paths, renames, _shown(paths, _names(*paths), by))
+    sources = [_opened(path, own, name) for path, own, name in shown]
     if by:
         sources = [rows_with(source, by, side) for source, side in zip(sources, sides)]
-        names = sides
-    files = [*paths, *([plain_file(truth)] if truth else [])]
-    labels = _labels_of(files, rename, sources[0])
+    labels = _labels_of(files, renames[-1], sources[0])
     _check_rename(rename, files, [*sources, *labels])
     refuse_for_tables(wanted, sources[0].name)
-    pair = pair_of_sources(*sources, on_missing, columns, names, wanted.errors, *labels)
-    return replace(pair, paths=tuple(files))
+    pair = pair_of_sources(*sources, on_missing, columns, names, wanted, *labels)
+    judge = pair.judged_by
+    for name, here in {**renames[0], **renames[1]}.items():  # as the files call it
+        judge = judge.replace(f"`{here}`", f"`{name}`")
+    return replace(pair, paths=tuple(files), notes=(*guess, *pair.notes), judged_by=judge)
+
+
+def _guessed(
+    files: list[Path], rename: Mapping[str, str], command: str
+) -> tuple[list[dict], list[str]]:
+    """For each file what its columns are called here, by name and by guess, and a note of the
+    guess.
+    """
+    names = [[rename.get(name, name) for name in names_in(path, rename)] for path in files]
+    truth = names[2] if len(files) > 2 else None
+    guesses = guessed_for_comparison(names[:2], truth, command)
+    note = told({name: role for guess in guesses for name, role in guess.items()})
+    return [{**rename, **guess} for guess in guesses], [note] if note else []
 
 
 def _shown(paths, names, by):
@@ -788,7 +858,7 @@ def _refuse_for_logs(rename, truth, by):
         )
 
 
-LOGS_ALONE = ("task", "scorer", "metric")
+LOGS_ALONE = ("task", "scorer", "metric", "on_changed")
 
 
 def refuse_for_tables(
@@ -800,8 +870,8 @@ def refuse_for_tables(
     for option in among:
         if chosen := getattr(wanted, option):
             raise ValueError(
-                f"--{option} {chosen} (wanted={{{option!r}: {chosen!r}}}) chooses within an "
-                f"evaluation log, and {where} is a table: leave it out, or name columns with "
+                f"--{option.replace('_', '-')} {chosen} (wanted={{{option!r}: {chosen!r}}}) is for "
+                f"an evaluation log, and {where} is a table: leave it out, or name columns with "
                 "--rename"
             )
 
@@ -834,14 +904,9 @@ def _names(old, new):
 
 def _check_rename(rename, paths, sources):
     """Raises ValueError for a name in `rename` that neither file has."""
-    for name, here in rename.items():
-        if not any(has_column(path, name) for path in paths):
-            there = dict.fromkeys(column for source in sources for column in source.schema)
-            files = " or ".join(source.name for source in sources)
-            raise ValueError(
-                f"there is no column {name!r}, to be read as `{here}`, in {files} "
-                f"({found(there, name)})"
-            )
+    refuse_absent(
+        rename, paths, dict.fromkeys(name for source in sources for name in source.schema)
+    )
     if COLUMN in rename.values():
         for source in sources:
             _refuse_no_judgements(source, COLUMN)
@@ -873,12 +938,14 @@ def read_columns(
     Raises FileNotFoundError, and ValueError naming what does not fit.
     """
     given, path = path, plain_file(path)
+    guess = {} if label else _label_guessed(path, (old, new))
+    label = next(iter(guess), label)
     _refuse_repeated_names(path, old=old, new=new, label=label or "label", id=id)
     names = {id: "id", label or "label": "label"}
     dataset = is_dataset(path) or names_hub(path)
-    refuse_for_tables(wanted, Path(path).name, ("scorer", "metric") if dataset else LOGS_ALONE)
+    refuse_for_tables(wanted, Path(path).name, LOGS_ALONE[1:] if dataset else LOGS_ALONE)
     table = read_dataset(path, names, wanted.task) if dataset else read_table(path, names)
-    judging = _refuse_absent(table, (old, new), label, id, given)
+    judging = _refuse_absent(table, (old, new), label, id, given, wanted.pass_at)
     without = "id" not in table.schema
     table = numbered(table) if without else table
     pair = pair_of_sources(
@@ -887,12 +954,23 @@ def read_columns(
         "error",
         columns,
         (old, new),
-        wanted.errors,
+        wanted,
     )
-    pair = replace(pair, paths=(path,))
-    if not without:
-        return pair
-    return replace(pair, notes=(*pair.notes, "There is no column `id`: rows are numbered from 1."))
+    notes = [told(guess)] if guess else []
+    notes += [*pair.notes, *(["There is no column `id`: rows are numbered from 1."] * without)]
+    judge = f"the columns `{old}` and `{new}`"
+    judge += f" against `{label or 'label'}`" if judging == "prediction" else ""
+    return replace(pair, paths=(path,), notes=tuple(notes), judged_by=judge)
+
+
+def _label_guessed(path: Path, answers: tuple) -> dict[str, str]:
+    """The only column that is called like the right answers, where none is called `label` and the
+    answers are not called like judgements.
+    """
+    names = [name for name in names_in(path) if name not in answers]
+    if "label" in names or all(map(names_judgements, answers)):
+        return {}
+    return guessed(names, ["label"]).rename
 
 
 def _refuse_repeated_names(path, **given):
@@ -907,9 +985,10 @@ def _refuse_repeated_names(path, **given):
             )
 
 
-def _refuse_absent(table, answers, label, id, path):
-    """What the answers are: `prediction`, or `correct` where there are no labels and the columns
-    are called like judgements and hold nothing else.
+def _refuse_absent(table, answers, label, id, path, pass_at):
+    """What the answers are: `prediction`, `score` where a score is to be right from a number on, or
+    `correct` where there are no labels and the columns are called like judgements and hold nothing
+    else.
 
     Raises ValueError for a column that was asked for and is not there, and without labels.
     """
@@ -920,6 +999,8 @@ def _refuse_absent(table, answers, label, id, path):
         if here not in table.schema:
             _refuse_versions(table, answers, path)
             raise ValueError(f"{table.name}: there is no column {name!r} ({found(there, name)})")
+    if pass_at is not None:
+        return "score"
     if "label" in table.schema:
         return "prediction"
     if all(map(names_judgements, answers)):
@@ -945,8 +1026,8 @@ def _refuse_versions(table, names, path):
                 old, new = map(quoted, names)
                 raise ValueError(
                     f"{table.name}: {names[0]!r} and {names[1]!r} are no columns, but both stand "
-                    f"in the column {column!r}: compatkit compare {quoted(str(path))} --by "
-                    f"{quoted(column)} --old {old} --new {new}"
+                    f"in the column {column!r}: compatkit compare "
+                    f"{quoted(as_given(Path(path)))} --by {quoted(column)} --old {old} --new {new}"
                 )
 
 

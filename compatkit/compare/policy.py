@@ -30,6 +30,7 @@ from compatkit.compare.slices import (
     column_levels,
     flip_positions,
     judged,
+    score_changes,
 )
 from ..support.messages import near
 
@@ -201,7 +202,8 @@ class Policy:
             raise FileNotFoundError(f"there is no policy file {path}")
         try:
             policy = cls.of(tomllib.loads(path.read_text(encoding="utf-8-sig")), **options)
-        except ValueError as error:  # broken TOML and broken UTF-8 are ValueErrors as well
+        # broken TOML and broken UTF-8 are ValueErrors, too deep a nesting is not
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path.name}: {error}") from None
         if not policy.rules:
             raise ValueError(
@@ -379,8 +381,9 @@ def _by_unit(pair: Pair, levels: dict, where: dict, level: float) -> dict:
     rows = np.flatnonzero(np.logical_and.reduce(chosen))
     if pair.label is not None:
         return by_unit(pair, rows, level)
-    scores = pair.old_score[rows], pair.new_score[rows]
-    return {"nfr": clusters.score_measures(*scores, pair.cluster[rows], level)["nfr"]}
+    changes = score_changes(pair.old_score, pair.new_score, pair.task)
+    parts = (one[rows] for one in (pair.old_score, pair.new_score, changes, pair.cluster))
+    return {"nfr": clusters.score_measures(*parts, level)["nfr"]}
 
 
 def too_small(policy: Policy | None, pair: Pair) -> Iterator[str]:

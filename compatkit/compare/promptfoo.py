@@ -13,6 +13,7 @@ from pathlib import Path
 
 # %% ../../nbs/compare/promptfoo.ipynb #00432a54
 from . import logs
+from ..support.table_cells import json_objects
 
 # %% ../../nbs/compare/promptfoo.ipynb #24cda0bc
 NAME = "promptfoo results"
@@ -20,13 +21,29 @@ _BROKEN_OFF = 2  # of failureReason
 _HEAD = re.compile(rb'"results"\s*:\s*\{\s*"version"\s*:\s*\d')
 
 
+_CELL = re.compile(rb"\[(PASS|FAIL|ERROR)\]")  # of a csv, under a provider in brackets
+_COLUMN = re.compile(rb'(^|[,"])\[[^\]\n]+\] ')
+
+
 def holds(path: Path, head: bytes) -> bool:  # head: the first bytes of the file
-    """Whether a JSON file begins as promptfoo's do."""
+    """Whether a file begins as promptfoo's do; a csv too, which `read` refuses."""
+    line, _, rest = head.partition(b"\n")
+    if path.suffix == ".csv":
+        return bool(_COLUMN.search(line) and _CELL.search(rest))
+    if path.suffix == ".jsonl":
+        return all(name in line for name in (b'"promptIdx"', b'"testIdx"', b'"provider"'))
     return head.lstrip()[:1] == b"{" and (bool(_HEAD.search(head)) or b'"evalId"' in head[:200])
 
 
 def _rows(path: Path) -> list[dict]:
-    """The rows of the file. Raises ValueError where there are none."""
+    """The rows of the file. Raises ValueError where there are none, and for a csv."""
+    if path.suffix == ".csv":
+        raise ValueError(
+            "a csv of promptfoo mixes answers with judgements in its cells: write the same run as "
+            "JSON, with promptfoo export eval latest --output results.json, and compare that"
+        )
+    if path.suffix == ".jsonl":
+        return json_objects(path)
     content = logs.parsed(path.read_bytes(), path.name)
     results = content.get("results") if isinstance(content, dict) else None
     rows = results.get("results") if isinstance(results, dict) else results
@@ -44,6 +61,30 @@ def _providers(row: dict) -> list[str]:
     return [str(name) for name in named if name]
 
 
+def _of_side(rows: list[dict], side: str) -> list[dict]:
+    """The rows of one provider, of one prompt, or of both as `provider / prompt`.
+
+    Raises ValueError where it is unclear which provider.
+    """
+
+    def names(row: dict) -> list[str]:
+        providers, prompt = _providers(row), _label(row)
+        return [*providers, prompt, *(f"{one} / {prompt}" for one in providers)]
+
+    def both(row: dict) -> str:
+        return f"{_providers(row)[0]} / {_label(row)}"
+
+    if not side:
+        providers = {_providers(row)[0]: 0 for row in rows if _providers(row)}
+        logs.chosen(providers, "", "side")
+        return rows
+    logs.chosen((name for row in rows for name in names(row)), side, "side")
+    rows = [row for row in rows if side in names(row)]
+    if len({_providers(row)[0] for row in rows if _providers(row)}) > 1:
+        logs.chosen(map(both, rows), "", "side")
+    return rows
+
+
 def _broken(row: dict) -> bool:
     """Whether the call itself broke off."""
     reason, response = row.get("failureReason"), row.get("response") or {}
@@ -59,9 +100,10 @@ def _sample(row: dict, metric: str) -> logs.Sample:
     return logs.judged(
         (row if own else row.get("namedScores") or {}).get(metric),
         (row.get("response") or {}).get("output"),
-        question=logs.digest(
-            row.get("vars"), prompt.get("raw") if isinstance(prompt, dict) else prompt
-        ),
+        asked={
+            "question": row.get("vars"),
+            logs.PROMPT: prompt.get("raw") if isinstance(prompt, dict) else prompt,
+        },
         fields=row.get("vars"),
         broken=_broken(row),
     )
@@ -88,16 +130,12 @@ def _label(row: dict) -> str:
 
 
 def read(path: Path, wanted: logs.Wanted = logs.Wanted()) -> logs.Log:
-    """The rows of one provider.
+    """The rows of one provider, or of one prompt.
 
     Raises ValueError for another file, and where providers or metrics are unclear.
     """
     try:
-        rows = _rows(path)
-        names = {name: None for row in rows for name in _providers(row)[:1]}
-        sides = [name for row in rows for name in _providers(row)] if wanted.side else names
-        side = logs.chosen(sides, wanted.side, "side")
-        rows = [row for row in rows if side in _providers(row)]
+        rows = _of_side(_rows(path), wanted.side)
         metrics = [
             "success",
             "score",

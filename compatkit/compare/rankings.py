@@ -61,7 +61,7 @@ def _sample(row: dict, measure: Callable) -> logs.Sample:
         measure(ranked, relevant),
         ranked[0] if ranked else "",
         ", ".join(relevant),
-        question=logs.digest(sorted(relevant)),
+        asked={logs.RIGHT_ANSWER: sorted(relevant)},
         fields={name: value for name, value in row.items() if name not in _KEYS},
     )
 

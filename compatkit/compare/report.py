@@ -42,9 +42,9 @@ from compatkit.compare.sections import (
 )
 from .series import Versions, as_json, flip_columns, prose, versions_of
 from .slices import as_categories
-from .sources import Source, has_column, predictions_source
+from .sources import Source, has_column, lists_source, predictions_source
 from .verdict import Settings, normalized, summarize
-from ..predictions import Predictions, from_fields
+from ..predictions import Predictions, check_columns, from_fields
 from ..support.answer_columns import from_wide
 from ..support.messages import few
 from ..support.missing import brought
@@ -321,12 +321,25 @@ def _as_source(
         raise ValueError(f"the data frame {name}: {error}") from error
 
 
+def _plain(values: np.ndarray) -> list:
+    """The values of a column as those of Python, None for one that is missing."""
+    if values.dtype.kind != "O":
+        return values.tolist()
+    plain = (one.item() if isinstance(one, np.generic) else one for one in values)
+    return [None if isinstance(one, float) and one != one else one for one in plain]
+
+
 def _of_columns(fields: dict, heading: str) -> Source:
     """The columns of a data frame, as those of a file are read: where there are answers,
     prob_<class> and logit_<class> say how sure they are, and else they give them.
     """
-    for known in fields.keys() & {"logits", "probabilities"}:
+    matrices = fields.keys() & {"logits", "probabilities"}
+    for known in matrices:
         fields[known] = _matrix_of(fields[known], f"`{known}`")
+    sure = any(name.startswith(("logit_", "prob_")) for name in fields)
+    if not matrices and ("prediction" in fields or not sure):  # nothing has to be worked out
+        check_columns(fields)
+        return lists_source(heading, {name: _plain(values) for name, values in fields.items()})
     wide = {}
     if "prediction" in fields:
         columns = [name for name in fields if name.startswith(("logit_", "prob_"))]
@@ -382,7 +395,7 @@ def _as_pair(old, new, on_missing, names, columns, rename=None, wanted=None, tru
         _as_source(new, "new", names[1]),
         on_missing,
         columns or None,  # all but free text where none is asked for: they are in memory anyway
-        errors=wanted.errors,
+        wanted=wanted,
     )
 
 
@@ -484,8 +497,9 @@ def compare(
     # compare answers without regard to case, spaces around them and forms of Unicode
     normalize: bool = False,
     # of logs: task, scorer, metric -> the choice; errors -> "wrong", "drop" or "fail": what
-    # examples without a value are, by default wrong in a log and refused elsewhere
-    wanted: Mapping[str, str] | None = None,
+    # examples without a value are, by default wrong in a log and refused elsewhere; pass_at -> the
+    # score from which an answer is right
+    wanted: Mapping[str, str | float] | None = None,
     # the column of what examples belong to, such as a document: the unit of intervals and gate
     cluster: str = "",
     # whether answers of which none is right on either side are compared, as of a suite's hard task
@@ -500,6 +514,7 @@ def compare(
     slices = tuple(dict.fromkeys([*slices, *categorical, *numeric]))
     limits = _as_policy(policy)
     columns = columns_for([*slices, *filter(None, [cluster])], limits)
+    wanted = {**(wanted or {}), "normalize": normalize}
     pair = _as_pair(old, new, on_missing, names, columns, rename, wanted, truth)
     pair = _with_categories(normalized(pair) if normalize else pair, categorical)
     refuse_unjudged(pair, too_hard)
@@ -616,6 +631,8 @@ def compare_versions(
         for name in _columns(settings.get(key) or ())
     ]
     columns = columns_for(slices, policy)
+
+    wanted = {**(wanted or {}), "normalize": normalize}
 
     def read_two(old, new, of_two, own):
         return _as_pair(old, new, on_missing, of_two, columns, own, wanted, truth)

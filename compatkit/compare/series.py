@@ -35,7 +35,7 @@ from compatkit.compare.sections import (
     slice_section,
     visible,
 )
-from .slices import once
+from .slices import once, score_changes
 from ..metrics import clopper_pearson
 from ..support.messages import few
 from ..support.missing import brought
@@ -77,9 +77,16 @@ class AllPairs(NamedTuple):
     gain: np.ndarray
 
 
+def _fallen(old: np.ndarray, new: np.ndarray, task: np.ndarray | None) -> int:
+    """How many answers were right and are wrong, or how many scores fell."""
+    fell = old & ~new if old.dtype == bool else score_changes(old, new, task) < 0
+    return np.count_nonzero(fell)
+
+
 def all_pairs(
     # V arrays (N,): right or not, or scores, of each version on the same examples
     values: Sequence[np.ndarray],
+    task: np.ndarray | None = None,  # (N,) of scores
 ) -> AllPairs:
     """Means, NFR and gain of every update.
 
@@ -92,7 +99,7 @@ def all_pairs(
             "needed are two or more versions on the same examples"
         )
     n = len(values[0])
-    nfr = np.array([[np.count_nonzero(new < old) / n for new in values] for old in values])
+    nfr = np.array([[_fallen(old, new, task) / n for new in values] for old in values])
     level = np.array(
         [
             np.count_nonzero(value) / n if value.dtype == bool else fsum(value) / n
@@ -593,7 +600,7 @@ def versions_of(
         )
     rows, steps = _shared(pairs), step_pairs(pairs, names, common)
     values = [_values_of(steps[0], "old"), *(_values_of(step, "new") for step in steps)]
-    found = all_pairs(values)
+    found = all_pairs(values, steps[0].task)
     return Versions(
         tuple(names),
         len(values[0]),

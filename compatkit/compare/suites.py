@@ -604,7 +604,9 @@ def _fitting(
     logs = {name: _reader(plain_file(files[name])) is not None for name in tasks}
     if len({*logs.values()}) < 2:
         return dict.fromkeys(tasks, {"wanted": wanted, "rename": rename})
-    errors = {key: value for key, value in wanted.items() if key == "errors"}
+    errors = {
+        key: value for key, value in wanted.items() if key in ("errors", "pass_at", "normalize")
+    }
     of_log, of_table = {"wanted": wanted}, {"wanted": errors, "rename": rename}
     return {name: of_log if log else of_table for name, log in logs.items()}
 

@@ -36,7 +36,8 @@ from .pair import Pair
 from .policy import Policy, gate, held_against, keeps, too_small
 from .repeats import by_example
 from .sections import in_words, percent, points
-from .slices import Once, judged, levels, once
+from .slices import Once, judged, levels, once, score_range
+from ..metrics import SMALLEST_CHANGE
 from ..support.messages import few, normal_form
 
 # %% ../../nbs/compare/verdict.ipynb #b0b61c65
@@ -155,7 +156,7 @@ def _evidence(overall: dict, margin: float, level: float) -> _Evidence:
     else:
         scores = overall["scores"]
         gain, sides = scores["mean_difference"], (scores["mean_old"], scores["mean_new"])
-        differing = scores["gain"]["n"] + scores["regression"]["n"]
+        differing = gain["differing"]
         thing, beside, enough = "The mean score", f"{differing:,} scores differ", differing >= 30
         reach = (gain["high"] - gain["low"]) / 2 / NormalDist().inv_cdf((1 + level) / 2)
         variance = gain["n"] * reach**2
@@ -339,6 +340,7 @@ def summarize(
             "new": pair.new_name,
             "examples": counted.examples,
             "confidence": level,
+            "judged_by": _judge(pair, counted),
             "left_out": dict(pair.left_out),
             "notes": [*pair.notes, *_remarks(pair, counted, tasks), *too_small(policy, answered)],
             "verdict": {"word": word, "reason": reason},
@@ -363,8 +365,22 @@ def _tasks(pair: Pair, level: float) -> dict:
     }
 
 
+def _judge(pair: Pair, counted: Once) -> str:
+    """What says which answers are right or how good they are; of tasks the metrics that count."""
+    if pair.judged_by or pair.task is None:
+        return pair.judged_by
+    names = dict.fromkeys(pair.task[counted.rows].tolist())
+    metrics = dict.fromkeys(name.rpartition(" (")[2][:-1] for name in names if name.endswith(")"))
+    return ", ".join(f"`{metric}`" for metric in metrics)
+
+
 def _remarks(pair: Pair, counted: Once, tasks: dict) -> Iterator[str]:
-    """What must be known about how answers are written, and about numbers over several tasks."""
+    """What must be known about what judges, how answers are written, and numbers over several
+    tasks.
+    """
+    judge = _judge(pair, counted)
+    if judge and " against " not in judge:  # which goes without saying
+        yield f"Judged by {judge}."
     if told := misspelled(pair):
         yield told
     if pair.label is not None and pair.repeats is None and np.array_equal(pair.old, pair.new):
@@ -383,7 +399,16 @@ def _remarks(pair: Pair, counted: Once, tasks: dict) -> Iterator[str]:
             "A task with several metrics counts once in what is said about all examples, by the "
             "first metric of its kind; the others stand under tasks."
         )
-    if sum("scores" in found["overall"] for found in tasks.values()) > 1:
+    several = sum("scores" in found["overall"] for found in tasks.values()) > 1
+    if pair.old_score is not None and (pair.label is None or (pair.label < 0).any()):
+        size = SMALLEST_CHANGE * score_range(pair.old_score, pair.new_score)
+        amount = "" if several else f" ({size:.4g} here)"
+        yield (
+            f"A score counts as fallen or risen from {100 * SMALLEST_CHANGE:g} % of the range of "
+            f"its scores on{amount}; means are of all changes. With --pass-at X "
+            '(wanted={"pass_at": X}) a score is right from X on.'
+        )
+    if several:
         yield (
             "Scores of several tasks stand together under all examples, though their scales "
             "may differ: look at each task."
@@ -396,12 +421,7 @@ def margin_of(pair: Pair, margin: float) -> float:
     """
     if pair.label is not None:
         return margin
-    low, high = (
-        float(end([end(score) for score in (pair.old_score, pair.new_score)]))
-        for end in (np.min, np.max)
-    )
-    inside = low >= 0 and high <= 1
-    return margin if inside or low == high else margin * (high - low)
+    return margin * score_range(pair.old_score, pair.new_score)
 
 
 def _plain(value: object) -> object:

@@ -9,6 +9,7 @@ __all__ = ['few', 'nearest', 'did_you_mean', 'found', 'near', 'normal_form']
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
 from unicodedata import normalize
 
 # %% ../../nbs/support/messages.ipynb #b8cb9551
@@ -21,9 +22,9 @@ def few(
     count: int | None = None,  # how many there are, if `items` are not all
 ) -> str:
     """The first three of many things, for an error message."""
-    items = np.asarray(items)
     rest = (len(items) if count is None else count) - 3
-    shown = (repr(item) for item in items[:3].tolist())
+    first = [one.item() if isinstance(one, np.generic) else one for one in islice(items, 3)]
+    shown = map(repr, first)
     return ", ".join(one if len(one) <= 80 else f"{one[:78]}…{one[-1]}" for one in shown) + (
         f" and {rest:,} more" if rest > 0 else ""
     )

@@ -10,7 +10,7 @@ __all__ = ['ENDINGS', 'READABLE', 'NUL', 'WHOLE', 'polars_errors', 'checked_file
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,7 +93,9 @@ def _unreadable(path):
             return f"{called(path)} is no whole JSON ({told}): was it written to its end?"
         return (
             f"{called(path)} is neither a table (a list of objects, or columns of one length) nor "
-            "the log of an evaluation tool that is known here"
+            "the log of an evaluation tool that is known here: write a row per example with `id` "
+            "and `correct`, or with `id`, `prediction` and `label` (--rename FIELD=COLUMN names "
+            "them), or read it in Python and call compare(DataFrame, DataFrame)"
         )
     return f"cannot read {called(path)!r}: it must be {READABLE}, and its name must say so"
 
@@ -339,10 +341,26 @@ def numbers_in_cells(
     return cells.cast(pl.Float64, strict=False).to_numpy()
 
 # %% ../../nbs/support/table_cells.ipynb #tce05739
+def _at(value: object, path: str) -> object:
+    """What stands at a path such as `gold.answer` or `choices.0.text`; None where nothing does."""
+    for step in path.split("."):
+        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
 def json_objects(
     path: str | Path,  # of a jsonl file
+    # names; one with points that is no key leads into an object, as gold.answer does
+    names: Iterable[str] = (),
+    most: int | None = None,  # of the objects
 ) -> list[dict]:
-    """The objects of a jsonl file. Raises ValueError naming the line that is none."""
+    """The objects of a jsonl file, with what names lead to under these names. Raises ValueError
+    naming the line that is none.
+    """
+    paths = [name for name in names if "." in name]
     objects = []
     with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
@@ -357,5 +375,10 @@ def json_objects(
                     raise ValueError(f"line {number}: {error}") from None
                 if not isinstance(value, Mapping):
                     raise ValueError(f"line {number} is no JSON object: each line must be one")
-                objects.append(value)
+                reached = {one: _at(value, one) for one in paths if one not in value}
+                objects.append(value | reached if paths else value)
+                if len(objects) == most:
+                    break
+    if lost := [one for one in paths if all(value.get(one) is None for value in objects)]:
+        objects = [{key: value[key] for key in value if key not in lost} for value in objects]
     return objects

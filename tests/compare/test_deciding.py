@@ -419,8 +419,8 @@ def test_labels_in_other_formats(tmp_path):
     "text, complaint",
     [
         (
-            "id,truth\na,1\n",
-            r"labels.csv: the column\(s\) \['label'\] are missing \(found: id, truth\)",
+            "id,bot\na,1\n",
+            r"labels.csv: the column\(s\) \['label'\] are missing \(found: id, bot\)",
         ),
         ("id,label\n", r"labels.csv: .*missing"),
         ("id,label\ne1,fig\ne1,fig\n", "labels.csv: .*repeated ids"),
@@ -796,3 +796,12 @@ def test_a_file_is_checked_as_a_whole_once(tmp_path, monkeypatch):
     look = table_cells._look_inside
     monkeypatch.setattr(table_cells, "_look_inside", lambda one: checked.append(one) or look(one))
     assert len(list(_pieces(path, rows=10))) == 4 and checked.count(path) == 1
+
+
+@pytest.mark.parametrize("price", [f"1{'0' * 400}", f"{'[' * 100_000}{']' * 100_000}"])
+def test_a_price_beyond_every_float_or_nested_too_deep_is_no_rule(tmp_path, price):
+    path = tmp_path / "rule.json"
+    rest = '"classes": ["a", "b"], "certificate": null, "posterior": null'
+    path.write_text(f'{{"kind": "rule", "price": {price}, {rest}}}')
+    with pytest.raises(ValueError, match="rule.json"):
+        Rule.load(path)

@@ -91,8 +91,8 @@ def test_scores():
 @pytest.mark.parametrize("seed", range(10))
 def test_scores_against_scipy_and_in_any_order(seed):
     draw = np.random.default_rng(seed)
-    old = draw.random(200)
-    new = np.where(draw.random(200) < 0.5, old, draw.random(200))
+    old, other = draw.random((2, 200)).round(2)  # no change is too small to count
+    new = np.where(draw.random(200) < 0.5, old, other)
     found = score_measures(old, new)
     expected = stats.ttest_1samp(new - old, 0).confidence_interval(0.95)
     assert (found["mean_difference"]["low"], found["mean_difference"]["high"]) == pytest.approx(
@@ -113,6 +113,23 @@ def test_equal_scores_have_no_gain():
         0,
     )
     assert isnan(found["gain"]["value"]) and found["gain"]["n"] == 0
+
+
+@pytest.mark.parametrize("unit, shift", [(1, 0), (100, 0), (1, -7)])
+def test_a_fall_counts_from_one_percent_of_the_range(unit, shift):
+    old = np.linspace(0, 1, 101) * unit + shift
+    new = old - np.where(np.arange(101) == 50, 0.0101, 0.0049) * unit
+    new[[0, 100]] = old[[0, 100]]  # the range stays what it is
+    found = score_measures(old, new)
+    assert (found["nfr"]["value"], found["pfr"]["value"]) == (1 / 101, 0)
+    assert found["regression"]["value"] == pytest.approx(0.0101 * unit)
+    assert found["mean_difference"]["differing"] == 99  # all of them move the mean
+
+
+def test_an_error_code_among_scores_makes_no_fall_small():
+    old = np.linspace(0, 1, 1000)
+    new = np.append(old[1:] - 0.02, -999.0)
+    assert score_measures(old, new)["nfr"]["value"] > 0.9
 
 
 def test_scores_that_are_missing():

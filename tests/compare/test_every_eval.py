@@ -7,7 +7,7 @@ import pytest
 
 from compatkit.compare import compare
 from compatkit.compare.every_eval import holds, read
-from compatkit.compare.logs import Key, Wanted
+from compatkit.compare.logs import Key, Wanted, digest
 
 REAL = Path(__file__).parent / "tool_logs"
 
@@ -43,7 +43,7 @@ def test_lines_become_samples(tmp_path):
     assert [sample.trouble for sample in samples] == ["", "", "no answer", "error"]
     sample = read(path, Wanted(metric="score")).samples[Key("sums", "q1")]
     assert (sample.value, sample.answer, sample.target) == (0.5, "1", "1")
-    assert sample.question == "hash 1" and sample.fields == {"level": "easy"}
+    assert sample.asked["sample hash"] == digest("hash 1") and sample.fields == {"level": "easy"}
 
 
 def test_two_models_of_one_file_are_two_sides(tmp_path):
@@ -57,7 +57,7 @@ def test_two_models_of_one_file_are_two_sides(tmp_path):
 def test_other_hashes_are_refused(tmp_path):
     old = written(tmp_path / "old.jsonl", [line(0, 1.0)])
     new = written(tmp_path / "new.jsonl", [line(0, 1.0, sample_hash="other")])
-    with pytest.raises(ValueError, match="other questions"):
+    with pytest.raises(ValueError, match="sample hash differs"):
         compare(old, new)
 
 

@@ -54,7 +54,11 @@ def test_instances_with_what_was_asked(tmp_path):
     log = read(run)
     assert log.scorer == "exact_match" and len(log.samples) == 3  # the perturbed one is left out
     sample = log.samples[Key("boolq,data_augmentation=c", "id0")]
-    assert (sample.value, sample.answer, sample.target) == (1.0, "yes", "yes") and sample.question
+    assert (sample.value, sample.answer, sample.target) == (
+        1.0,
+        "yes",
+        "yes",
+    ) and "question" in sample.asked
     assert log.samples[Key("boolq,data_augmentation=c", "id2")].trouble == "error"
 
 
@@ -69,7 +73,7 @@ def test_the_metric_must_be_clear(tmp_path):
 
 def test_without_the_state_the_questions_are_unknown(tmp_path):
     run = written(tmp_path / "run", [1.0], states=False)
-    assert [sample.question for sample in read(run).samples.values()] == [""]
+    assert [sample.asked for sample in read(run).samples.values()] == [{}]
 
 
 def test_a_half_written_folder_is_named(tmp_path):
@@ -90,7 +94,7 @@ def test_what_the_tool_wrote():
     assert log.scorer == "exact_match" and {key.task for key in log.samples} == {"simple_mcqa"}
     assert {(s.value, s.answer) for s in log.samples.values()} == {(0.0, "Answer:")}
     assert {s.target for s in log.samples.values()} <= {"Even", "Odd"}
-    assert all(sample.question for sample in log.samples.values())
+    assert all("question" in sample.asked for sample in log.samples.values())
     with pytest.raises(ValueError, match="4 examples"):  # all of which are wrong
         compare(REAL, REAL)
 
@@ -103,3 +107,20 @@ def test_a_letter_is_shown_as_the_text_that_it_stood_for(tmp_path):
     )
     (folder / "scenario_state.json").write_text(state)
     assert {sample.answer for sample in read(folder).samples.values()} == {"Even"}
+
+
+def test_valid_and_test_are_tasks_of_their_own(tmp_path):
+    for name, values in (("old", [1.0, 1.0, 0.0, 1.0]), ("new", [1.0, 0.0, 0.0, 1.0])):
+        run = written(tmp_path / name, values, states=False)
+        stats = json.loads((run / "per_instance_stats.json").read_text())
+        for one in stats[2:4]:
+            for stat in one["stats"]:
+                stat["name"]["split"] = "valid"
+        (run / "per_instance_stats.json").write_text(json.dumps(stats))
+    found = compare(tmp_path / "old", tmp_path / "new")
+    tasks = {name: one["overall"]["nfr"] for name, one in found.summary["tasks"].items()}
+    assert {name: (one["value"], one["n"]) for name, one in tasks.items()} == {
+        "boolq,data_augmentation=c": (0.5, 2),
+        "boolq,data_augmentation=c, valid": (0.0, 2),
+    }
+    assert found.summary["judged_by"] == "`exact_match` (HELM run)"

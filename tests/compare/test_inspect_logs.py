@@ -125,14 +125,43 @@ def test_a_failed_run_is_named(tmp_path):
 
 def test_other_targets_and_other_sample_sets(tmp_path):
     path = written(tmp_path, as_json(LOGS / "old.eval", {"q3": {"target": "44"}}))
-    with pytest.raises(
-        ValueError, match="other questions or right answers under the same ids 'q3'"
-    ):
+    with pytest.raises(ValueError, match="right answer differs for 1 of 6 .*'q3'"):
         compare(LOGS / "old.eval", path)
     content = as_json(LOGS / "old.eval")
     path = written(tmp_path, content | {"samples": content["samples"][:4]})
     with pytest.raises(ValueError, match="'q4', 'q5' only in the old run"):
         compare(LOGS / "old.eval", path)
+
+
+LONG = "word " * 3_000
+
+
+@pytest.mark.parametrize(
+    ("cut", "whole"),
+    [
+        (f"{LONG[:5120]}...\n(content truncated)", LONG),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": f"{LONG[:5120]}..."}]}],
+            [{"role": "user", "id": "m1", "content": [{"type": "text", "text": LONG}]}],
+        ),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "(Image)"}]}],
+            [{"role": "user", "content": [{"type": "image", "image": "data:image/png;base64,a"}]}],
+        ),
+    ],
+)
+def test_an_input_that_the_summaries_cut_off_is_the_same_question(tmp_path, cut, whole):
+    sides = [
+        written(tmp_path, as_json(LOGS / "old.eval", {"q3": change}), f"{number}.json")
+        for number, change in enumerate(
+            ({"input": cut}, {"input": whole, "choices": ["a", "b"]}, {"input": "another"})
+        )
+    ]
+    assert compare(*sides[:2]).summary["examples"] == 6
+    with pytest.raises(ValueError, match="question differs for 1 of 6 .*'q3'"):
+        compare(sides[0], sides[2])
+    found = compare(sides[0], sides[2], wanted={"on_changed": "compare"}).summary
+    assert found["examples"] == 6 and any("question differs" in note for note in found["notes"])
 
 
 def test_samples_without_ids_are_joined_by_what_was_asked(tmp_path):

@@ -9,8 +9,9 @@ import pytest
 from make_lm_eval_samples import make_all
 
 from compatkit.compare.lm_eval import holds_samples, join_samples, read_samples
-from compatkit.compare.logs import Key
+from compatkit.compare.logs import Key, Wanted
 from compatkit.compare.pair import read_pair
+from compatkit.compare.report import compare
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +146,12 @@ def test_other_tasks_prompts_and_versions_are_refused(runs):
         read_pair(runs / "again", runs / "new")
     with pytest.raises(
         ValueError,
-        match="`prompt_hash` differs for 'pick_a_word/0/none', .* and 21 more .other prompts",
+        match="the prompt .few-shot .* differs for 24 of",
     ):
         read_pair(runs / "new", runs / "shots", on_missing="drop")
     with pytest.raises(
         ValueError,
-        match="`doc_hash` differs for 'pick_a_word/0/none'.* another version of the task",
+        match="the right answer differs for 24 of 24",
     ):
         read_pair(runs / "new", runs / "version", on_missing="drop")
 
@@ -180,7 +181,7 @@ def test_several_runs_in_one_folder(runs, tmp_path):
         ([sample(0), sample(0)], "repeated ids 'sums/0/none'"),
         (
             [sample(0, target_hash="x"), sample(1)],
-            "`target_hash` differs for 'sums/0/none' .other right answers",
+            "the right answer differs for 1 of 2 .*'0/none'",
         ),
         ([{"question": "2 + 2"}], "this file holds no samples|line 1 is no sample"),
         (
@@ -242,18 +243,52 @@ def test_old_versions_without_hashes_and_metrics_are_read_with_a_note(tmp_path):
         False
     ]
     assert pair.notes == (
-        "Whether both were asked the same cannot be checked everywhere: `doc_hash`, "
-        "`target_hash`, `prompt_hash` missing.",
+        "Whether both were asked the same cannot be checked everywhere: `target_hash`, "
+        "`doc_hash`, `prompt_hash` missing.",
     )
 
 
-@pytest.mark.parametrize("field, value", [("doc", {"question": "3 + 3"}), ("target", "6")])
-def test_other_documents_without_hashes_are_told_by_what_stands_there(tmp_path, field, value):
+@pytest.mark.parametrize(
+    "field, value, part",
+    [("doc", {"question": "3 + 3"}, "document"), ("target", "6", "right answer")],
+)
+def test_other_documents_without_hashes_are_told_by_what_stands_there(tmp_path, field, value, part):
     gone = {"doc_hash": None, "prompt_hash": None, "target_hash": None}
     old = written(tmp_path / "old", [sample(0, **gone), sample(1, **gone)])
     new = written(tmp_path / "new", [sample(0, **gone), sample(1, **gone, **{field: value})])
-    with pytest.raises(ValueError, match=f"`{field}` differs for 'sums/1/none'"):
+    with pytest.raises(ValueError, match=f"{part} differs for 1 of 2 .*'1/none'"):
         read_pair(old, new)
+
+
+def test_chat_templates_are_compared_where_that_is_asked_for(tmp_path):
+    old = written(tmp_path / "old", [sample(n) for n in range(4)])
+    new = [sample(n, prompt_hash="chat", exact_match=float(n > 0)) for n in range(4)]
+    new = written(tmp_path / "new", new)
+    with pytest.raises(ValueError, match="--on-changed compare"):
+        read_pair(old, new)
+    changed = Wanted(on_changed="compare")
+    pair = read_pair(old, new, wanted=changed)
+    assert pair.n == 4 and (pair.new != pair.label).sum() == 1
+    assert any("differs for 4 of 4 samples" in note for note in pair.notes)
+    other = written(tmp_path / "other", [sample(n, target_hash="x") for n in range(4)])
+    with pytest.raises(ValueError, match="right answer"):
+        read_pair(old, other, wanted=changed)
+
+
+def test_filters_without_names_are_numbered(tmp_path):
+    def side(name, strict, flexible):
+        lines = [sample(n, exact_match=value) for n, value in enumerate([*strict, *flexible])]
+        lines = [line | {"doc_id": n % 2} for n, line in enumerate(lines)]
+        return written(
+            tmp_path / name, [{k: line[k] for k in line if k != "filter"} for line in lines]
+        )
+
+    pair = read_pair(side("old", [1.0, 0.0], [1.0, 1.0]), side("new", [1.0, 0.0], [0.0, 1.0]))
+    assert (
+        pair.task.tolist()
+        == ["sums (exact_match, none)"] * 2 + ["sums (exact_match, filter 2)"] * 2
+    )
+    assert (pair.new != pair.label).tolist() == [False, True, True, False]
 
 
 def test_a_run_that_only_predicted_is_refused(tmp_path):
@@ -380,3 +415,38 @@ def test_prompts_are_not_kept(tmp_path):
         [None, " no"],
     ]
     assert set(join_samples(read, read)) >= {"label", "old", "new", "task", "details"}
+
+
+@pytest.mark.parametrize("less, right", [(False, "wrong"), (True, "right")])
+def test_scores_are_right_from_a_number_on_or_up_to_it(tmp_path, less, right):
+    told = json.dumps({"higher_is_better": {"sums": {"wer": not less}}})
+    runs = [
+        written(
+            tmp_path / name,
+            [sample(n, metrics=["wer"], wer=wer) for n, wer in enumerate([0.3, worst, 0.1])],
+            results=told,
+        )
+        for name, worst in (("old", 0.2), ("new", 0.9))
+    ]
+    pair = read_pair(*runs, wanted=Wanted(pass_at=0.3 if not less else 0.2))
+    first, second, third = (pair.answers[code] for code in pair.old)
+    assert (second, third) == (right, right) and first != right
+    assert any("A score of" in note for note in pair.notes)
+
+
+def test_a_threshold_for_right_and_wrong_answers_is_refused(tmp_path):
+    runs = [written(tmp_path / name, [sample(n) for n in range(3)]) for name in ("old", "new")]
+    with pytest.raises(ValueError, match="--pass-at 0.5"):
+        read_pair(*runs, wanted=Wanted(pass_at=0.5))
+
+
+def test_the_metric_that_counts_is_named(runs):
+    both = {"metrics": ["exact_match", "f1"]}
+    found = compare(
+        *(
+            written(runs / "named" / name, [sample(n, f1=n / 5, **both) for n in range(3)])
+            for name in ("old", "new")
+        )
+    )
+    assert found.summary["judged_by"] == "`exact_match`, `f1`"
+    assert "Judged by `exact_match`, `f1`." in found.summary["notes"]

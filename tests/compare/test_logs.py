@@ -12,7 +12,9 @@ from compatkit.compare.logs import Key, Log, Sample
 def log(values, name="a", **settings):
     """A log of one task; None stands for an error."""
     samples = {
-        Key("t", str(n)): Sample(value, "" if value is not None else "error", question=f"q{n}")
+        Key("t", str(n)): Sample(
+            value, "" if value is not None else "error", asked={"question": f"q{n}"}
+        )
         for n, value in enumerate(values)
     }
     return Log(name, samples, **settings)
@@ -34,7 +36,8 @@ def test_joined_in_the_old_order_and_counted():
 
 def test_two_different_wrong_answers_are_told_apart():
     old, new = (
-        Log("a", {Key("t", "0"): Sample(0.0, answer=answer, question="q")}) for answer in "xy"
+        Log("a", {Key("t", "0"): Sample(0.0, answer=answer, asked={"question": "q"})})
+        for answer in "xy"
     )
     assert logs.join_logs(old, new)["answers"] == ("right", "wrong", "wrong otherwise")
     assert logs.join_logs(old, old)["answers"] == ("right", "wrong")
@@ -89,11 +92,37 @@ def test_other_samples_are_refused_or_counted():
 
 
 def test_other_questions_under_the_same_id_are_refused():
-    other = Log("b", {Key("t", "0"): Sample(1.0, question="something else")})
-    with pytest.raises(ValueError, match=r"other questions.*'0'"):
+    other = Log("b", {Key("t", "0"): Sample(1.0, asked={"question": "something else"})})
+    with pytest.raises(ValueError, match=r"question differs.*'0'"):
         logs.join_logs(log([1.0]), other)
+    notes = logs.join_logs(log([1.0]), other, on_changed="compare")["notes"]
+    assert "question differs for 1 of 1" in notes[0]
     unknown = Log("b", {Key("t", "0"): Sample(1.0)})
     assert "cannot be checked for 1 samples" in logs.join_logs(log([1.0]), unknown)["notes"][0]
+
+
+def test_only_what_both_logs_hold_is_compared():
+    def side(**asked):
+        return Log("a", {Key("t", "0"): logs.judged(1, "x", asked=asked)})
+
+    alike = logs.join_logs(side(question="q", choices=["a"]), side(question="q", choices=None))
+    assert alike["notes"] == ()
+    with pytest.raises(ValueError, match="choices differs.*--on-changed compare"):
+        logs.join_logs(side(choices=["a"]), side(choices=["b"]))
+    changed = logs.join_logs(side(question="q", prompt="1"), side(question="q", prompt="2"))
+    assert "prompt differs for 1 of 1" in changed["notes"][0]
+
+
+@pytest.mark.parametrize("on_changed", logs.CHANGED)
+def test_another_right_answer_is_always_refused(on_changed):
+    one, two = (Log("a", {Key("t", "0"): logs.judged(1, "x", target)}) for target in "xy")
+    with pytest.raises(ValueError, match="right answer differs"):
+        logs.join_logs(one, two, on_changed=on_changed)
+
+
+def test_on_changed_is_one_of_two():
+    with pytest.raises(ValueError, match="on_changed is one of error, compare"):
+        logs.join_logs(log([1.0]), log([1.0]), on_changed="ignore")
 
 
 def test_scorers_tasks_versions_and_status():
@@ -119,7 +148,9 @@ def test_scorers_tasks_versions_and_status():
 
 def test_repeats_are_numbered_by_their_sample_and_must_agree():
     twice = {
-        Key("t", str(n), repeat): Sample(1.0, question="q") for n in range(2) for repeat in (1, 2)
+        Key("t", str(n), repeat): Sample(1.0, asked={"question": "q"})
+        for n in range(2)
+        for repeat in (1, 2)
     }
     assert logs.join_logs(Log("a", twice), Log("b", twice))["example"].tolist() == [0, 0, 1, 1]
     once = {key: sample for key, sample in twice.items() if key.repeat == 1}
@@ -136,7 +167,9 @@ def test_letters_stay_letters_only_where_they_tell_right_from_wrong():
         return Log(
             "a",
             {
-                Key("t", str(n)): Sample(value, answer=said, target="AB"[n % 2], question="q")
+                Key("t", str(n)): Sample(
+                    value, answer=said, target="AB"[n % 2], asked={"question": "q"}
+                )
                 for n, (said, value) in enumerate(zip(answers, values))
             },
         )
@@ -193,3 +226,16 @@ def test_a_task_of_equal_scores_is_refused_beside_one_that_is_judged(score):
     assert compare(
         Pair(old_name="a", new_name="b", **logs.join_logs(side(score), side(score + 1)))
     ).verdict
+
+
+def test_scores_are_right_from_a_number_on():
+    fields = logs.join_logs(log([0.9, 0.5, 0.4, 0.8]), log([0.5, 0.49, None, 0.8]), pass_at=0.5)
+    old, new = ([fields["answers"][code] for code in fields[side]] for side in ("old", "new"))
+    assert old == ["right", "right", "wrong", "right"]
+    assert new == ["right", "wrong", logs.NO_ANSWER, "right"]
+    assert fields["old_score"].tolist() == [0.9, 0.5, 0.4, 0.8]  # and are summed up beside them
+
+
+def test_the_same_letters_are_the_same_question_however_they_are_composed():
+    assert logs.digest("e\u0301") == logs.digest("\u00e9") != logs.digest("e")
+    assert logs.digest("\ud800") != logs.digest("?")  # half a character has a digest too

@@ -44,7 +44,7 @@ def test_no_answer_and_errors_are_told_apart(tmp_path):
 
 def test_other_expected_answers_are_refused(tmp_path):
     old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
-    with pytest.raises(ValueError, match="other questions"):
+    with pytest.raises(ValueError, match="right answer differs"):
         compare(written(old, [1.0], 1), written(new, [1.0], 1, expected_answer="5"))
 
 

@@ -2,14 +2,18 @@
 
 import subprocess
 import sys
+import tracemalloc
 from decimal import Decimal
+from unicodedata import normalize
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from answer_files import ENDINGS, GOOD, counted, saved, values, written
 
 from compatkit.compare.pair import Pair, read_columns, read_pair
+from compatkit.compare.report import compare, compare_versions
 from compatkit.compare.sources import Source
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions, align
@@ -256,12 +260,12 @@ BAD = [
         "new.csv: missing predictions for ids 'b': fill them in",
     ),
     (dict(new_csv=GOOD.replace("b,0,1", "b,,1")), {}, "new.csv: missing labels for ids 'b'"),
-    (dict(new_csv=GOOD.replace("prediction", "answer")), {}, "none of `prediction`"),
+    (dict(new_csv=GOOD.replace("prediction", "bot")), {}, "none of `prediction`"),
     (
-        dict(new_csv=GOOD.replace("label", "labels"), old_csv=GOOD.replace("label", "labels")),
+        dict(new_csv=GOOD.replace("label", "label_of"), old_csv=GOOD.replace("label", "label_of")),
         {},
-        "nothing to compare: needed .*old.csv: found: id, labels, prediction; did you mean "
-        "'labels'",
+        "nothing to compare: needed .*old.csv: found: id, label_of, prediction; did you mean "
+        "'label_of'",
     ),
     (dict(new_csv="id,text\na,x\nb,x\nc,y\n"), {}, "nothing to compare"),
     (
@@ -822,3 +826,123 @@ def test_rows_of_versions_that_are_not_there(tmp_path):
             sides=("v1", "v2"),
             by="model",
         )
+
+
+# --- columns that are called otherwise ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_columns_are_taken_by_their_names_and_that_is_said(tmp_path, ending):
+    rows = [{"task_id": n, "gold": "a", "response": "ab"[n == 2]} for n in range(4)]
+    old = saved(tmp_path / f"old{ending}", rows)
+    new = saved(tmp_path / f"new{ending}", [row | {"response": "a"} for row in rows])
+    pair = read_pair(old, new)
+    assert (counted(pair).positive, counted(pair).n) == (1, 4)
+    assert any("'task_id' for `id`" in note and "--rename" in note for note in pair.notes)
+    assert read_pair(old, new, rename={"gold": "label"}).n == 4
+
+
+def test_the_index_that_pandas_writes_is_an_id(tmp_path):
+    old, new = written(
+        tmp_path, old_csv=",y_true,y_pred\n0,1,1\n1,0,0\n", new_csv=",y_true,y_pred\n1,0,1\n0,1,1\n"
+    )
+    assert counted(read_pair(old, new)).negative == 1
+
+
+def test_the_command_has_the_files_as_they_were_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.json").write_text(
+            '[{"id": 1, "gold": "a", "pred": "a", "output": ""}]'
+        )
+    with pytest.raises(ValueError, match="compatkit compare old.json new.json --rename label=gold"):
+        read_pair("old.json", "new.json")
+
+
+def test_a_name_leads_into_objects_and_lists(tmp_path):
+    rows = [{"id": n, "gold": {"answer": "a"}, "out": [{"text": "ab"[n]}]} for n in range(2)]
+    old = saved(tmp_path / "old.jsonl", rows)
+    new = saved(tmp_path / "new.jsonl", rows[::-1])
+    pair = read_pair(old, new, rename={"gold.answer": "label", "out.0.text": "prediction"})
+    assert counted(pair).both_right == 1 and counted(pair).n == 2
+    renamed = {"gold.answer": "label", "out.0.text": "prediction", "out.1.text": "length"}
+    with pytest.raises(ValueError, match="no column 'out.1.text'"):
+        read_pair(old, new, rename=renamed)
+
+
+def test_the_label_of_two_versions_in_one_file(tmp_path):
+    (path,) = written(tmp_path, both_csv="id,gold,v1,v2\na,1,1,0\nb,0,0,0\n")
+    pair = read_columns(path, "v1", "v2")
+    assert counted(pair).negative == 1 and "'gold' for `label`" in pair.notes[0]
+
+
+# --- labels that differ only as they are written --------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_normalizing_reaches_labels_too(tmp_path, ending):
+    composed, apart = (normalize(form, "é") for form in ("NFC", "NFD"))
+    old, new = (
+        saved(
+            tmp_path / f"{name}{ending}",
+            [{"id": n, "label": said, "prediction": said if n else "b"} for n in range(3)],
+        )
+        for name, said in (("old", composed), ("new", apart))
+    )
+    with pytest.raises(ValueError, match="labels differ .* compare with --normalize"):
+        compare(old, new)
+    found = compare(old, new, normalize=True)
+    assert counted(found.pair).both_right == 2 and found.summary["changes"] == []
+    saved(new, [{"id": n, "label": "b" if n == 1 else apart, "prediction": "b"} for n in range(3)])
+    with pytest.raises(ValueError, match="labels differ for ids '1' .*by the same truth$"):
+        compare(old, new, normalize=True)
+
+
+def test_normalizing_reaches_the_labels_of_many_versions_and_of_a_third_file(tmp_path):
+    said = [normalize(form, "É") for form in ("NFC", "NFD")]
+    paths = [
+        saved(
+            tmp_path / f"{name}.csv", [{"id": n, "label": one, "prediction": one} for n in range(3)]
+        )
+        for name, one in zip("abc", (said[0], said[1], said[0].lower()))
+    ]
+    assert compare_versions(paths, normalize=True).level == [1, 1, 1]
+    truth = saved(tmp_path / "truth.csv", [{"id": n, "label": said[1]} for n in range(3)])
+    assert counted(compare(*paths[:2], normalize=True, truth=truth).pair).both_right == 3
+
+
+# --- text that arrays of numpy cannot hold --------------------------------------------------------
+
+
+def long_text(side):
+    """Answers of which one is very long and, of the new side, one ends in a NUL."""
+    rows = [{"id": str(n), "label": "a", "prediction": "a", "prompt": "?"} for n in range(300)]
+    rows[5] |= {"prediction": "y" * 1_000_000, "prompt": "x" * 1_000_000}
+    rows[7] |= {"prediction": "a\0"} if side == "new" else {}
+    return rows
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".jsonl", None])
+def test_a_long_answer_and_one_that_ends_in_a_nul(tmp_path, ending):
+    sides = [long_text(side) for side in ("old", "new")]
+    if ending:
+        sides = [saved(tmp_path / f"{n}{ending}", rows) for n, rows in zip(("o", "n"), sides)]
+    else:
+        sides = [pd.DataFrame(rows) for rows in sides]
+    tracemalloc.start()
+    found = compare(*sides)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    counts = counted(found.pair)
+    assert (counts.negative, counts.both_right) == (1, 298)  # "a\0" is no "a"
+    assert found.flips().new.tolist() == ["a\0"]
+    assert most < 100 << 20  # padded to the longest, each of four columns would take 1.2 GB
+
+
+def test_a_number_beyond_64_bits_is_never_a_missing_one(tmp_path):
+    rows = [{"id": n, "label": 1, "prediction": 10**30 if n else 1, "seen": 10**30} for n in (0, 1)]
+    with pytest.raises(ValueError, match="old.jsonl: `prediction` holds 1000"):
+        read_pair(*[saved(tmp_path / f"{name}.jsonl", rows) for name in ("old", "new")])
+    rows = [row | {"prediction": 1} for row in rows]
+    pair = read_pair(*[saved(tmp_path / f"{name}.jsonl", rows) for name in ("old", "new")])
+    assert pair.columns["seen"].tolist() == [str(10**30)] * 2

@@ -342,3 +342,10 @@ def test_truth_values_of_a_csv_are_those_of_a_parquet(tmp_path):
     old.write_text(old.read_text().replace("true", "TRUE"))
     pair = read_pair(old, new)
     assert list(pair.columns) == ["is"] and pair.shown([0])[0]["is"] is True
+
+
+def test_a_policy_that_is_nested_too_deep_is_named(tmp_path):
+    path = tmp_path / "deep.toml"
+    path.write_text(f"max_nfr = {'[' * 5_000}{']' * 5_000}")
+    with pytest.raises(ValueError, match="deep.toml"):
+        Policy.load(path)

@@ -62,6 +62,25 @@ def test_two_providers_of_one_file(tmp_path):
     assert (pair.old_name, pair.new_name, pair.n) == ("one", "TWO", 3)
 
 
+def test_a_changed_prompt_is_compared_and_named(tmp_path):
+    old = written(tmp_path / "old.json", [row(0), row(1)])
+    new = written(tmp_path / "new.json", [row(0, prompt="add"), row(1, reason=1, prompt="add")])
+    pair = read_pair(old, new)
+    assert pair.n == 2 and (pair.new != pair.label).tolist() == [False, True]
+    assert any("prompt differs for 2 of 2" in note for note in pair.notes)
+
+
+def test_two_prompts_of_one_file(tmp_path):
+    rows = [row(n, name, prompt=prompt) for n in range(3) for name in "ab" for prompt in "xy"]
+    one = written(tmp_path / "one.json", [one for one in rows if one["provider"]["id"] == "a"])
+    pair = read_pair(one, one, sides=("x", "y"))
+    assert pair.n == 3 and any("prompt differs for 3 of 3" in note for note in pair.notes)
+    both = written(tmp_path / "both.json", rows)
+    with pytest.raises(ValueError, match="there is A / x, B / x"):
+        read(both, Wanted(side="x"))
+    assert read_pair(both, both, sides=("A / x", "b / y")).n == 3
+
+
 def test_two_prompts_are_two_questions_and_a_second_time_is_a_repeat(tmp_path):
     rows = [row(0), row(0, prompt="plus"), row(0)]
     keys = list(read(written(tmp_path / "r.json", rows)).samples)
@@ -107,3 +126,30 @@ def test_one_log_alone_is_told_what_else_is_needed():
     done = CliRunner().invoke(app, ["compare", str(REAL)])
     assert "is one log (promptfoo results)" in str(done.exception)
     assert "two of them, with --old and --new" in str(done.exception)
+
+
+def test_a_row_a_line(tmp_path):
+    rows = [row(n, promptIdx=0) for n in range(3)]
+    old = tmp_path / "old.jsonl"
+    old.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    new = tmp_path / "new.jsonl"
+    new.write_text(
+        "".join(json.dumps(one) + "\n" for one in [row(2, reason=1, promptIdx=0), *rows[:2]])
+    )
+    pair = read_pair(old, new)
+    assert (pair.new == pair.label).tolist() == [True, True, False]
+
+
+def test_its_csv_is_refused_with_the_command_that_writes_json(tmp_path):
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.csv").write_text(
+            'number,"[openai:gpt-4] Say {{number}}"\n1,"[PASS] (1.00)\n\n2"\n2,[FAIL] (0.00) 4\n'
+        )
+    with pytest.raises(ValueError, match="old.csv: .*promptfoo export eval latest --output"):
+        read_pair(tmp_path / "old.csv", tmp_path / "new.csv")
+
+
+def test_a_csv_that_only_quotes_such_words_is_a_table(tmp_path):
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.csv").write_text("id,label,prediction\n1,[PASS] a,[PASS] a\n")
+    assert read_pair(tmp_path / "old.csv", tmp_path / "new.csv").n == 1

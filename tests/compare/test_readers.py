@@ -1,6 +1,7 @@
 """Formats are found by content; two kinds are not compared; the command reads them all."""
 
 import json
+import sys
 from pathlib import Path
 from shutil import copytree
 
@@ -42,11 +43,11 @@ def test_a_reader_is_one_line_in_the_list(tmp_path, monkeypatch):
     line = readers.Reader(
         "a format", lambda path, head: head.startswith(b"MINE"), lambda path, wanted: path
     )
-    joined = line._replace(join=lambda old, new, on_missing, errors: {"notes": (errors,)})
+    joined = line._replace(join=lambda old, new, *how: {"notes": how})
     monkeypatch.setattr(readers, "READERS", (joined, *readers.READERS))
     (tmp_path / "a").write_text("MINE"), (tmp_path / "b").write_text("MINE")
     fields = readers.read_logs(tmp_path / "a", tmp_path / "b", wanted=Wanted(errors="drop"))
-    assert fields == {"notes": ("drop",)}
+    assert fields == {"notes": ("error", "drop", "error", None)}
 
 
 TOOLS = LOGS.parent / "tool_logs"
@@ -93,3 +94,54 @@ def test_the_command_compares_logs_and_follows_its_options(tmp_path):
     assert json.loads(done.output)["examples"] == 6
     done = run(LOGS / "two-scorers.eval", LOGS / "old.eval")
     assert done.exit_code != 0 and "match, includes" in str(done.exception)
+
+
+# --- readers of other packages --------------------------------------------------------------------
+
+
+def installed(monkeypatch, folder, module, value="ours:READER"):
+    """A package with a reader, as pip leaves it."""
+    (folder / "ours.py").write_text(module)
+    info = folder / "ours-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ours\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{readers.GROUP}]\nour_tool = {value}\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "ours", raising=False)
+    readers.readers_of_packages.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _forgotten():
+    """Each test looks at the packages anew."""
+    yield
+    readers.readers_of_packages.cache_clear()
+
+
+OURS = """
+from compatkit.compare.logs import Key, Log, Sample
+from compatkit.compare.readers import Reader
+
+def read(path, wanted):
+    lines = path.read_text().splitlines()[1:]
+    return Log(path.name, {Key("t", str(n)): Sample(float(line)) for n, line in enumerate(lines)})
+
+READER = Reader("our tool's results", lambda path, head: head.startswith(b"OURS"), read)
+"""
+
+
+def test_a_package_brings_its_reader(tmp_path, monkeypatch):
+    installed(monkeypatch, tmp_path, OURS)
+    for name, lines in (("a.txt", "1\n1\n0"), ("b.txt", "1\n0\n0")):
+        (tmp_path / name).write_text(f"OURS\n{lines}\n")
+    assert readers.reader_of(tmp_path / "a.txt").name == "our tool's results"
+    fields = readers.read_logs(tmp_path / "a.txt", tmp_path / "b.txt")
+    assert [fields["answers"][code] for code in fields["new"]] == ["right", "wrong", "wrong"]
+
+
+@pytest.mark.parametrize("module", ["raise RuntimeError('no')", "READER = 3"])
+def test_a_reader_that_is_none_is_named_with_its_package(tmp_path, monkeypatch, module):
+    installed(monkeypatch, tmp_path, module)
+    (tmp_path / "a.txt").write_text("?")
+    with pytest.raises(ValueError, match="our_tool = ours:READER of ours"):
+        readers.reader_of(tmp_path / "a.txt")

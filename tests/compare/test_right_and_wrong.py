@@ -62,7 +62,7 @@ def test_judgements_are_right_and_wrong_however_written(tmp_path, ending, right,
     whole = found.summary["overall"]
     assert (whole["accuracy_old"]["value"], whole["accuracy_new"]["value"]) == (0.7, 0.65)
     assert whole["mcnemar"]["n"] == 5 and "scores" not in whole
-    assert f"The column `{field}` says which answers are right." in found.summary["notes"]
+    assert found.summary["judged_by"] == "the column `verdict`"
 
 
 def test_each_side_may_write_judgements_in_its_own_way(tmp_path):
@@ -253,3 +253,87 @@ def test_several_judgements_of_one_example_are_numbered(tmp_path):
     pair = read_pair(*files, rename=rename | {"sample": "repeat"})
     assert pair.n == 20 and set(pair.repeats.repeats) == {3}
     assert pair.repeats.old.sum() == sum(row["passed"] for row in rows[0])
+
+
+# --- scores that are right from a number on -------------------------------------------------------
+
+BEFORE, AFTER = [1.9, 1.5, 1.2, 1.1, 1.0], [1.6, 1.4999, 1.6, 1.09, 1.0]  # 1 negative, 1 positive
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_scores_are_right_from_a_number_on(tmp_path, ending):
+    files = two(tmp_path, ending, BEFORE, AFTER, name="score")
+    found = compare(*files, wanted={"pass_at": 1.5})
+    assert flips(found.pair) == (1, 1, 1, 5)
+    overall = found.summary["overall"]
+    assert overall["accuracy_old"]["value"] == 0.4 and overall["mcnemar"]["n"] == 2
+    assert overall["scores"]["mean_old"]["value"] == pytest.approx(np.mean(BEFORE))
+    (row, _), _ = found.flips().to_dict("records"), None
+    assert row["old_score"] == 1.5 and row["quadrant"] == "negative"
+
+
+@pytest.mark.parametrize("errors, counts", [("drop", (1, 0, 1, 4)), ("wrong", (1, 1, 1, 5))])
+def test_a_missing_score_stays_missing_whatever_is_right(tmp_path, errors, counts):
+    gap = [1.6, None, 1.6, 1.09, 1.0]
+    files = two(tmp_path, ".jsonl", BEFORE, gap, name="score")
+    with pytest.raises(ValueError, match="new.jsonl.*ids 'q1'"):
+        compare(*files, wanted={"pass_at": 1.5})
+    found = compare(*files, wanted={"pass_at": 1.5, "errors": errors})
+    assert flips(found.pair) == counts
+
+
+def test_the_score_judges_though_there_are_answers_if_it_is_asked(tmp_path):
+    answers = {"label": "abcde", "prediction": "abcde"}
+    files = two(tmp_path, ".csv", BEFORE, AFTER, name="score", **answers)
+    assert flips(read_pair(*files)) == (5, 0, 0, 5)
+    pair = read_pair(*files, wanted=Wanted(pass_at=1.5))
+    assert flips(pair) == (1, 1, 1, 5)
+    assert any("contradicts label and prediction in 3" in note for note in pair.notes)
+
+
+def test_two_columns_of_scores_in_one_file(tmp_path):
+    rows = [{"id": n, "v1": one, "v2": two} for n, (one, two) in enumerate(zip(BEFORE, AFTER))]
+    path = saved(tmp_path / "both.csv", rows)
+    assert flips(read_columns(path, "v1", "v2", wanted=Wanted(pass_at=1.5))) == (1, 1, 1, 5)
+
+
+def test_a_threshold_without_scores_is_refused(tmp_path):
+    files = two(tmp_path, ".csv", OLD, NEW)
+    with pytest.raises(ValueError, match="--pass-at 0.5 needs the column `score`"):
+        compare(*files, wanted={"pass_at": 0.5})
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), "1.5", True + 0j])
+def test_a_threshold_that_is_no_number_is_refused(tmp_path, bad):
+    files = two(tmp_path, ".csv", BEFORE, AFTER, name="score")
+    with pytest.raises(ValueError, match="pass_at"):
+        compare(*files, wanted={"pass_at": bad})
+
+
+def test_three_versions_by_the_same_threshold(tmp_path):
+    files = two(tmp_path, ".csv", BEFORE, AFTER, name="score")
+    found = compare_versions([*files, files[0]], names="abc", wanted={"pass_at": 1.5})
+    assert found.kind == "accuracy" and found.level == [0.4, 0.4, 0.4]
+    assert found.nfr[0, 1] == 0.2
+
+
+# --- what judged ----------------------------------------------------------------------------------
+
+
+def test_the_columns_that_judge_are_named_as_the_files_call_them(tmp_path):
+    answers = {"gold": ["a", "b"], "prediction": ["a", "b"]}
+    files = two(tmp_path, ".csv", ["x", "y"], ["x", "z"], name="kind", **answers)
+    found = compare(*files, rename={"gold": "label"})
+    assert found.summary["judged_by"] == "`prediction` against `gold`"
+    assert not any("Judged" in note for note in found.summary["notes"])  # goes without saying
+    files = two(tmp_path, ".csv", BEFORE, AFTER, name="quality")
+    found = compare(*files, rename={"quality": "score"})
+    assert found.summary["judged_by"] == "the column `quality`"
+    assert "Judged by the column `quality`." in found.summary["notes"]
+
+
+def test_judgements_are_no_classes(tmp_path):
+    assert "macro_f1" not in compare(*two(tmp_path, ".csv", OLD, NEW)).summary["models"]
+    words = {"label": ["right", "wrong"] * 10, "prediction": ["right", "wrong"] * 10}
+    files = two(tmp_path, ".csv", OLD, NEW, name="number", **words)
+    assert "macro_f1" in compare(*files).summary["models"]  # classes that are called so

@@ -299,6 +299,7 @@ def test_the_schema():
         "new",
         "examples",
         "confidence",
+        "judged_by",
         "left_out",
         "notes",
         "verdict",
@@ -416,7 +417,7 @@ def harness():
     none = np.full(100, -1, dtype=np.int32)
     codes = [np.concatenate([a, b, c, none, none]) for a, b, c in zip(choice, norm, match)]
     scores = [
-        np.concatenate([np.full(900, np.nan), draw.random(100), 50 + draw.random(100)])
+        np.concatenate([np.full(900, np.nan), *(draw.random((2, 100)) + [[0], [50]]).round(2)])
         for _ in range(2)
     ]
     tasks = np.array(

@@ -160,3 +160,9 @@ def test_a_cell_that_begins_like_a_formula_gets_an_apostrophe(first):
 
 def test_a_number_stays_a_number():
     assert without_formula(-1.5) == -1.5
+
+
+def test_a_name_that_is_no_utf8_is_refused_with_the_remedy(tmp_path):
+    path = Path(os.fsdecode(bytes(tmp_path) + b"/n\xff.csv"))
+    with pytest.raises(ValueError, match="rename the file"):
+        plain_file(path)
