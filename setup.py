@@ -10,7 +10,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
-EXTRAS = ("ray", "lm", "dev")
+EXTRAS = ("ray", "lm", "lab", "dev")
 
 
 def settings() -> SectionProxy:

@@ -120,7 +120,7 @@ def test_the_whole_library_requires_all_that_core_does(installed):
     assert core.version == whole.version == SETTINGS["version"]
     assert {re.match(r"[\w.-]+", line)[0] for line in core.requires} == set(CORE)
     assert set(core.requires) < set(whole.requires)
-    assert set(whole.metadata.get_all("Provides-Extra")) == {"ray", "lm", "dev"}
+    assert set(whole.metadata.get_all("Provides-Extra")) == {"ray", "lm", "lab", "dev"}
     assert not core.metadata.get_all("Provides-Extra")
 
 
