@@ -124,6 +124,18 @@ def test_the_whole_library_requires_all_that_core_does(installed):
     assert not core.metadata.get_all("Provides-Extra")
 
 
+@pytest.mark.parametrize("name", ["compatkit", "compatkit-core"])
+def test_the_licence_is_installed_and_the_description_leads_on(installed, name):
+    found = metadata(installed[name])
+    (licence,) = [path for path in found.files if path.name == "LICENSE"]
+    assert found.locate_file(licence).read_bytes() == (ROOT / "LICENSE").read_bytes()
+    text = found.metadata.get_payload() or found.metadata["Description"]
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    assert targets and all(target.startswith("https://") for target in targets)
+    assert f"]({SETTINGS['git_url']}/raw/{SETTINGS['branch']}/results/" in text
+    assert f"]({SETTINGS['git_url']}/blob/{SETTINGS['branch']}/nbs/" in text
+
+
 CORE_ONLY = r"""
 import importlib.abc, importlib.metadata, re, sys
 
