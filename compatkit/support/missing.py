@@ -26,7 +26,8 @@ class Loader(SourceFileLoader):
                 raise
             raise ModuleNotFoundError(
                 f"{module.__name__} needs {package}, which is not installed; compatkit-core brings "
-                "what comparing and deciding need, `pip install compatkit` the rest",
+                "what comparing and deciding need, `pip install compatkit` the rest "
+                "(in a clone `pip install -e .`)",
                 name=error.name,
             ) from None
 
@@ -67,6 +68,6 @@ def brought(
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"this needs {error.name}, which is not installed; compatkit-core does not bring it, "
-            "`pip install compatkit` does",
+            "`pip install compatkit` does (in a clone `pip install -e .`)",
             name=error.name,
         ) from None
