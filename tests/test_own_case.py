@@ -104,9 +104,9 @@ def test_answers_without_logits_leave_the_rule(files, task, tmp_path):
 
 def test_bad_input_is_named(files):
     wrong = {
-        "missing: new_model": {"new_model": ""},
-        "holds no config.json": {"new_model": "/nowhere"},
-        "there is no file": {"data_file": "/nowhere.csv"},
+        "new_model = '': a case of your own needs": {"new_model": ""},
+        "new_model = '/nowhere'": {"new_model": "/nowhere"},
+        "there is no such file": {"data_file": "/nowhere.csv"},
         "nowhere.parquet": {"old_predictions": "/nowhere.parquet"},
         "at least 2": {"epochs": 1},
         "lable": {"label": "lable"},
