@@ -215,3 +215,10 @@ def test_in_core_the_error_names_the_whole_library(installed):
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert re.search(r"needs torch, .*`pip install compatkit`", last), done.stderr
+
+
+def test_both_in_one_environment_say_that_one_must_go(clone, tmp_path):
+    for source in (clone, clone / "core"):
+        install("--target", tmp_path, "--upgrade", source, cwd=clone)
+        said = run("import compatkit", tmp_path).stderr
+        assert ("compatkit-core are both installed" in said) == (source != clone)
