@@ -322,7 +322,7 @@ def test_relative_nfr_interval_is_repeatable_and_narrows():
 
 def test_wrong_names_and_levels_are_refused():
     counts = FlipCounts(1, 1, 1, 1, 1)
-    with pytest.raises(ValueError, match="choose one of accuracy_old"):
+    with pytest.raises(ValueError, match="NFR"):
         counts.interval("NFR")
     for name in ("nfr", "relative_nfr"):
         with pytest.raises(ValueError, match="write .95 for 95 %"):
