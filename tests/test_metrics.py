@@ -236,7 +236,7 @@ def test_between_joins_by_id():
     old = Predictions(["a", "b", "c"], [0, 1, 1], [0, 1, 0])
     new = Predictions(["c", "b", "a"], [1, 1, 0], [1, 0, 0])
     assert FlipCounts.between(old, new) == FlipCounts(1, 1, 1, 0, 0)
-    with pytest.raises(ValueError, match="only in the old"):
+    with pytest.raises(ValueError, match="'a'"):
         FlipCounts.between(old, new.select(["c"]))
 
 
