@@ -4,13 +4,14 @@ One tree, two distributions: `pip install .` brings compatkit, the whole library
 `pip install ./core` brings compatkit-core: the same modules, requiring what comparing needs.
 """
 
+import re
 from configparser import ConfigParser, SectionProxy
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
-EXTRAS = ("ray", "lm", "dev")
+EXTRAS = ("ray", "lm", "lab", "dev")
 
 
 def settings() -> SectionProxy:
@@ -20,12 +21,20 @@ def settings() -> SectionProxy:
     return parser["DEFAULT"]
 
 
+def long_description(told: SectionProxy) -> str:
+    """README with its relative links made absolute, as a package index has none of the files."""
+    readme = ROOT / "README.md"
+    text = readme.read_text("utf-8") if readme.exists() else ""
+    base = f"{told['git_url']}/{{}}/{told['branch']}/"
+    text = re.sub(r"(!\[[^]]*\]\()(?!\w+:|#)", rf"\1{base.format('raw')}", text)
+    return re.sub(r"((?<!!)\[[^]]*\]\()(?!\w+:|#)", rf"\1{base.format('blob')}", text)
+
+
 def shared(told: SectionProxy) -> dict:
     """What both distributions say alike."""
-    readme = ROOT / "README.md"
     return {
         "version": told["version"],
-        "long_description": readme.read_text("utf-8") if readme.exists() else "",
+        "long_description": long_description(told),
         "long_description_content_type": "text/markdown",
         "keywords": told["keywords"].split(),
         "author": told["author"],

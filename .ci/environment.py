@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+RESTARTED = "COMPATKIT_RESTARTED"  # so that it goes on once
 
 
 def use_the_environment(package: str) -> None:
@@ -17,6 +18,9 @@ def use_the_environment(package: str) -> None:
     if find_spec(package):
         return
     python = ROOT / os.environ.get("VENV", ".venv") / "bin" / "python"
-    if not python.exists() or Path(sys.executable) == python:
-        sys.exit(f"{package} is missing and there is no {python}; run `bash .ci/test.sh` first")
-    os.execv(python, [str(python), *sys.argv])
+    lacks = f"there is no {python}"
+    if python.exists():
+        if RESTARTED not in os.environ:
+            os.execve(python, [str(python), *sys.argv], os.environ | {RESTARTED: "1"})
+        lacks = f"{python} does not have it"
+    sys.exit(f"{package} is missing, {lacks}: run `bash .ci/test.sh` first")

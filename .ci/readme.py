@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the parts of README.md that come from elsewhere, each between its two markers.
+"""Write the parts of README.md and CONTRIBUTING.md that come from elsewhere, between markers.
 
 The map comes from the folders, the tables of claims and methods from results/, and what a command
 printed from running it. `.ci/readme.py --check` only says which parts are out of step.
@@ -15,6 +15,7 @@ from environment import ROOT, use_the_environment
 LINES = 5  # of what a command printed
 PART = re.compile(r"(<!-- written: (.+?) -->\n)(.*?)(<!-- end -->)", re.S)
 CLAIMS = 3  # of each of the four papers; of the talk's two further methods and of ours the first
+PAGES = ("README.md", "CONTRIBUTING.md")
 FURTHER = ("embeddings.md", "reranking.md", "ours.md")
 METHODS = (  # the papers' own and what needs no training
     "decision rule, pooled posterior",
@@ -118,12 +119,12 @@ def written(name):
     if name.startswith("compatkit "):
         return printed(name)
     if name not in writers:
-        raise ValueError(f"README.md asks for {name!r}; .ci/readme.py writes {', '.join(writers)}")
+        raise ValueError(f"a marker asks for {name!r}; .ci/readme.py writes {', '.join(writers)}")
     return writers[name]()
 
 
-def renewed(readme):
-    """The README with every part as it would be written today, and the names of what differs."""
+def renewed(page):
+    """A page with every part as it would be written today, and the names of what differs."""
     changed = []
 
     def renew(match):
@@ -132,18 +133,21 @@ def renewed(readme):
             changed.append(match[2])
         return f"{match[1]}{text}{match[4]}"
 
-    return PART.sub(renew, readme), changed
+    return PART.sub(renew, page), changed
 
 
 def main(arguments):
     """Write or check; the exit status is 1 where a check finds a part out of step."""
     sys.path.insert(0, str(ROOT))
-    path = ROOT / "README.md"
-    text, changed = renewed(path.read_text(encoding="utf-8"))
+    out_of_step = []
+    for path in (ROOT / name for name in PAGES):
+        text, changed = renewed(path.read_text(encoding="utf-8"))
+        out_of_step += changed
+        if arguments != ["--check"]:
+            path.write_text(text, encoding="utf-8")
     if arguments == ["--check"]:
-        sys.exit(f"README.md: run .ci/readme.py, out of step: {changed}" if changed else 0)
-    path.write_text(text, encoding="utf-8")
-    print(f"written: {', '.join(changed)}" if changed else "README.md is in step")
+        sys.exit(f"run .ci/readme.py, out of step: {out_of_step}" if out_of_step else 0)
+    print(f"written: {', '.join(out_of_step)}" if out_of_step else "all parts are in step")
 
 
 if __name__ == "__main__":

@@ -898,6 +898,7 @@ def _export(folder):
 def _plan(names, task, seeds, device, memory, json):
     """Print what each job of the paper scale needs."""
     from json import dumps
+    from textwrap import fill
 
     from compatkit.experiments.planning.catalogue import jobs
     from compatkit.experiments.planning.counts import distinct_hours
@@ -907,7 +908,8 @@ def _plan(names, task, seeds, device, memory, json):
     for one in plan_jobs(jobs(names, "paper", task, seeds), device, memory):
         plans.append(one)
         if not json:
-            _print(f"{one}\n")
+            lines = (fill(line, 100, subsequent_indent="    ") for line in f"{one}\n".splitlines())
+            _print("\n".join(lines) + "\n")
     if json:
         _print(dumps([one.to_dict() for one in plans], indent=1, ensure_ascii=False) + "\n")
         return

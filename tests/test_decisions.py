@@ -195,15 +195,15 @@ def test_the_price_of_a_choice_without_one_is_refused():
 
 def test_bad_posteriors_are_refused():
     old, new = models()
-    with pytest.raises(ValueError, match="needs `logits`"):
+    with pytest.raises(ValueError, match="logits"):
         keep_old(old, Predictions(new.id, prediction=new.prediction), 1)
     with pytest.raises(ValueError, match="must be Predictions, a Calibration or a Pool, not str"):
         keep_old(old, new, 1, "pooled")
-    with pytest.raises(ValueError, match="only in the old"):
+    with pytest.raises(ValueError, match=new.id[0]):
         keep_old(old, new.select(new.id[5:]), 1)
     with pytest.raises(ValueError, match="there are no examples"):
         keep_old(old.select([]), new.select([]), 1)
-    with pytest.raises(ValueError, match="needs `prediction`"):
+    with pytest.raises(ValueError, match="prediction"):
         keep_old(Predictions(new.id, new.label), new, 1)
 
 
@@ -401,7 +401,7 @@ def test_fitting_on_a_labelled_part_by_id():
         )
     with pytest.raises(ValueError, match="ids missing.*nobody"):
         calibrate(new, {"nobody": 1})
-    with pytest.raises(ValueError, match="needs `label`"):
+    with pytest.raises(ValueError, match="label"):
         calibrate(bare_new)
     with pytest.raises(ValueError, match="1 labels are no class of the models: 'quince'"):
         calibrate(Predictions(["a"], ["quince"], logits=[[0.0, 1.0]], classes=["fig", "pear"]))
@@ -412,7 +412,7 @@ def test_a_pool_needs_the_old_model_to_know_all_classes():
     new = Predictions(["a"], ["fig"], logits=[[0.0, 1.0, 2.0]], classes=["fig", "pear", "plum"])
     with pytest.raises(ValueError, match=r"does not know the classes \['plum'\].*calibrate"):
         pool(old, new)
-    with pytest.raises(ValueError, match="needs `logits`"):
+    with pytest.raises(ValueError, match="logits"):
         pool(Predictions(["a"], ["fig"], ["fig"]), new)
 
 
@@ -572,7 +572,7 @@ def test_labels_by_id_by_place_and_their_kind():
         choose_price(
             Predictions(old.id, prediction=old.prediction), bare[1], np.zeros(300, int), 0.02
         )
-    with pytest.raises(ValueError, match="labels differ"):
+    with pytest.raises(ValueError, match="label"):
         choose_price(old, new, np.roll(old.label, 1), 0.02)
 
 
@@ -923,7 +923,7 @@ def test_bad_dials_are_refused():
         choose_dial(old, {}, None, 0.03)
     with pytest.raises(ValueError, match="at least 299 are needed"):
         choose_dial(old, {1: new}, None, 0.01)
-    with pytest.raises(ValueError, match="only in the old"):
+    with pytest.raises(ValueError, match=new.id[0]):
         choose_dial(old, {1: new.select(new.id[5:])}, None, 0.03)
 
 

@@ -94,9 +94,9 @@ def test_vote_refuses_bad_members():
     first, second = models(2)
     with pytest.raises(ValueError, match="at least one member"):
         majority_vote([])
-    with pytest.raises(ValueError, match="only in the old"):
+    with pytest.raises(ValueError, match=second.id[5]):
         majority_vote([first, second.select(second.id[:5])])
-    with pytest.raises(ValueError, match="labels differ"):
+    with pytest.raises(ValueError, match="label"):
         majority_vote([first, second.replace(label=1 - np.minimum(second.label, 1))])
     with pytest.raises(ValueError, match="Predictions.load"):
         majority_vote(["a.parquet"])
@@ -150,7 +150,7 @@ def test_most_central_needs_logits_and_takes_the_first_of_equals():
     for seed in range(20):  # two are equally far from their mean, whatever rounding says
         pair = models(2, seed=seed)
         assert most_central(pair) == most_central(pair[::-1]) == 0
-    with pytest.raises(ValueError, match="needs `logits`"):
+    with pytest.raises(ValueError, match="logits"):
         most_central([Predictions(["a"], [1], [1])])
 
 
@@ -234,11 +234,11 @@ def test_bad_spaces_and_missing_logits_are_refused():
         lambda space: mix(old, new, 0.5, space),
         lambda space: mixing_curve(old, new, space=space),
     ):
-        with pytest.raises(ValueError, match="choose probability or logit"):
+        with pytest.raises(ValueError, match="odds"):
             function("odds")
-    with pytest.raises(ValueError, match="needs `logits`"):
+    with pytest.raises(ValueError, match="logits"):
         mix(old, Predictions(new.id, new.label, new.prediction), 0.5)
-    with pytest.raises(ValueError, match="needs `label`"):
+    with pytest.raises(ValueError, match="label"):
         mixing_curve(old.replace(label=None), new.replace(label=None))
     with pytest.raises(ValueError, match="between 0 and 1"):
         mixing_curve(old, new, [0.5, 2])
@@ -362,9 +362,9 @@ def test_the_central_member_by_logits_is_not_misled_by_scale():
     members = models(3, seed=4)
     loud = members[0].replace(logits=50 * members[0].logits)
     assert most_central([loud, *members[1:], members[0]], "logit") != 0
-    with pytest.raises(ValueError, match="choose probability or logit"):
+    with pytest.raises(ValueError, match="odds"):
         most_central(members, "odds")
-    with pytest.raises(ValueError, match="needs `logits`"):
+    with pytest.raises(ValueError, match="logits"):
         most_central([Predictions(m.id, m.label, m.prediction) for m in members], "logit")
 
 
@@ -412,11 +412,11 @@ def test_uncertainty_refuses_what_it_cannot_use():
     first, second = models(2)
     with pytest.raises(ValueError, match="choose entropy or disagreement"):
         uncertainty([first, second], "variance")
-    with pytest.raises(ValueError, match="needs `logits`"):
+    with pytest.raises(ValueError, match="logits"):
         uncertainty([first, Predictions(first.id, first.label, first.prediction)])
     with pytest.raises(ValueError, match="at least one member"):
         uncertainty([])
-    with pytest.raises(ValueError, match="only in the old"):
+    with pytest.raises(ValueError, match=second.id[5]):
         uncertainty([first, second.select(second.id[:5])])
 
 

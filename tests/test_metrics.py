@@ -236,7 +236,7 @@ def test_between_joins_by_id():
     old = Predictions(["a", "b", "c"], [0, 1, 1], [0, 1, 0])
     new = Predictions(["c", "b", "a"], [1, 1, 0], [1, 0, 0])
     assert FlipCounts.between(old, new) == FlipCounts(1, 1, 1, 0, 0)
-    with pytest.raises(ValueError, match="only in the old"):
+    with pytest.raises(ValueError, match="'a'"):
         FlipCounts.between(old, new.select(["c"]))
 
 
@@ -322,7 +322,7 @@ def test_relative_nfr_interval_is_repeatable_and_narrows():
 
 def test_wrong_names_and_levels_are_refused():
     counts = FlipCounts(1, 1, 1, 1, 1)
-    with pytest.raises(ValueError, match="choose one of accuracy_old"):
+    with pytest.raises(ValueError, match="NFR"):
         counts.interval("NFR")
     for level in (0, 1, -0.5, 95, float("nan")):
         for name in ("nfr", "relative_nfr", "accuracy_gain"):

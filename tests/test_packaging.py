@@ -120,8 +120,20 @@ def test_the_whole_library_requires_all_that_core_does(installed):
     assert core.version == whole.version == SETTINGS["version"]
     assert {re.match(r"[\w.-]+", line)[0] for line in core.requires} == set(CORE)
     assert set(core.requires) < set(whole.requires)
-    assert set(whole.metadata.get_all("Provides-Extra")) == {"ray", "lm", "dev"}
+    assert set(whole.metadata.get_all("Provides-Extra")) == {"ray", "lm", "lab", "dev"}
     assert not core.metadata.get_all("Provides-Extra")
+
+
+@pytest.mark.parametrize("name", ["compatkit", "compatkit-core"])
+def test_the_licence_is_installed_and_the_description_leads_on(installed, name):
+    found = metadata(installed[name])
+    (licence,) = [path for path in found.files if path.name == "LICENSE"]
+    assert found.locate_file(licence).read_bytes() == (ROOT / "LICENSE").read_bytes()
+    text = found.metadata.get_payload() or found.metadata["Description"]
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    assert targets and all(target.startswith("https://") for target in targets)
+    assert f"]({SETTINGS['git_url']}/raw/{SETTINGS['branch']}/results/" in text
+    assert f"]({SETTINGS['git_url']}/blob/{SETTINGS['branch']}/nbs/" in text
 
 
 CORE_ONLY = r"""
@@ -203,3 +215,10 @@ def test_in_core_the_error_names_the_whole_library(installed):
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert re.search(r"needs torch, .*`pip install compatkit`", last), done.stderr
+
+
+def test_both_in_one_environment_say_that_one_must_go(clone, tmp_path):
+    for source in (clone, clone / "core"):
+        install("--target", tmp_path, "--upgrade", source, cwd=clone)
+        said = run("import compatkit", tmp_path).stderr
+        assert ("compatkit-core are both installed" in said) == (source != clone)

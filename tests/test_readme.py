@@ -1,18 +1,21 @@
 """The README says nothing that does not work: its code runs, its links lead on."""
 
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
 from compatkit.support import house
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / ".ci" / "README.md"]
 
 
@@ -23,31 +26,60 @@ def block(marker):
 
 def part(name):
     """What stands between a marker and its end."""
-    return README.partition(f"<!-- written: {name} -->\n")[2].partition("<!-- end -->")[0]
+    return (
+        (README + CONTRIBUTING)
+        .partition(f"<!-- written: {name} -->\n")[2]
+        .partition("<!-- end -->")[0]
+    )
 
 
-def made_up(seed, share):
-    generator = np.random.default_rng(seed)
-    label = np.arange(60) % 3
-    logits = generator.normal(size=(60, 3)) + share * np.eye(3)[label]
-    return Predictions(id=[f"example {n}" for n in range(60)], label=label, logits=logits)
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """The working folder, with the examples of a clone."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def test_it_is_read_in_three_minutes():
-    assert README.count("\n") <= 200
+    by_hand = re.sub(r"<!-- written: .*?<!-- end -->", "", README, flags=re.S)
+    assert len([line for line in by_hand.splitlines() if line.strip()]) <= 110
     assert len(part("claims").splitlines()) - 2 <= 15
     assert len(part("methods").splitlines()) - 2 <= 8
 
 
-def test_the_ten_lines_run_as_printed(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    made_up(0, 1.0).save("old.parquet")
-    made_up(1, 2.0).save("new.csv")
+def test_the_ten_lines_run_as_printed(clone, capsys):
     code = block("ten lines")
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     exec(compile(code, "README", "exec"), {})
-    assert "NFR" in capsys.readouterr().out
-    assert len(Predictions.load("mended.parquet")) == 60
+    old = Predictions.load("examples/logits/old.csv")
+    new, mended = Predictions.load("examples/logits/new.csv"), Predictions.load("mended.parquet")
+    rates = [f"{FlipCounts.between(old, after).nfr:.1%}" for after in (mended, new)]
+    assert f"NFR {FlipCounts.between(old, new).nfr:.2%}" in capsys.readouterr().out
+    assert all(rate.replace("%", " %") in README for rate in rates)
+
+
+def test_the_own_case_runs_as_printed(clone, capsys):
+    exec(compile(block("own case"), "README", "exec"), {})
+    assert capsys.readouterr().out.startswith("old → new: ")
+
+
+@pytest.mark.parametrize("command", re.findall(r"^```bash\n(compatkit .+)\n```", README, re.M))
+def test_the_commands_run_as_printed(clone, command):
+    _, *arguments = shlex.split(command)
+    done = subprocess.run(
+        [sys.executable, "-m", "compatkit.cli", *arguments], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--out" not in arguments or (clone / arguments[arguments.index("--out") + 1]).exists()
+
+
+def test_the_example_logits_are_those_of_the_seed(clone):
+    folder = clone / "examples" / "logits"
+    committed = {path.name: path.read_bytes() for path in folder.glob("*.csv")}
+    subprocess.run([sys.executable, str(folder / "make.py")], check=True)
+    assert {path.name: path.read_bytes() for path in folder.glob("*.csv")} == committed
+    assert set(committed) == {"old.csv", "new.csv", "labelled.csv"}
 
 
 def test_what_is_written_by_the_script_is_todays():

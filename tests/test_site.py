@@ -171,21 +171,24 @@ def test_links_of_results_to_other_files_lead_to_the_repository():
     assert re.fullmatch(r"\[a\]\(https://[^)]+/blob/main/results/results.csv\)", address)
 
 
-def test_a_bare_python_goes_on_with_the_environment(tmp_path):
+@pytest.mark.parametrize("environment", ["this", "none", "bare"])
+def test_a_bare_python_goes_on_with_the_environment_or_says_what_it_lacks(environment, tmp_path):
     # without site-packages nothing but the standard library is there
-    command = [sys.executable, "-S", "-E", str(SCRIPT), "--help"]
+    bare = [sys.executable, "-S", "-E"]
+    python = tmp_path / "bin" / "python"
+    if environment == "bare":
+        python.parent.mkdir()
+        python.write_text(f'#!/bin/sh\nexec {" ".join(bare)} "$@"\n')
+        python.chmod(0o755)
     done = subprocess.run(
-        command,
+        [*bare, str(SCRIPT), "--help"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        env=os.environ | {"VENV": sys.prefix},
+        env=os.environ | {"VENV": sys.prefix if environment == "this" else str(tmp_path)},
     )
-    assert done.returncode == 1 and done.stderr.startswith("Build the site"), done.stderr
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"VENV": str(tmp_path)}
-    )
-    assert done.returncode == 1 and done.stderr.startswith("sphinx is missing and there is no ")
+    said = {"this": "Build the site", "none": f"there is no {python}", "bare": f"{python} does not"}
+    assert done.returncode == 1 and said[environment] in done.stderr
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
@@ -320,7 +323,7 @@ def test_every_notebook_result_and_module_has_its_page(pages):
 
 
 def test_the_guide_comes_first_and_leads_to_every_notebook(pages):
-    assert "A guide to the house" in pages["index.html"].text
+    assert "three routes through the notebooks" in pages["index.html"].text
     assert {f"{name}.html" for name in set(ROOMS) - {house.HOME}} <= set(pages["index.html"].links)
 
 

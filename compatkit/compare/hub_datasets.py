@@ -75,8 +75,8 @@ def _frame_of_hub(name: str, split: str) -> Any:
         import datasets
     except ImportError:
         raise ValueError(
-            f"to load {name} from the hub, pip install compatkit (it brings `datasets`), or name "
-            "a local folder"
+            f"to load {name} from the hub, pip install compatkit (in a clone `pip install -e .`; "
+            "it brings `datasets`), or name a local folder"
         ) from None
     try:
         splits = datasets.get_dataset_split_names(name)

@@ -44,7 +44,8 @@ def harness_version() -> str:
     """
     if find_spec("lm_eval") is None:
         raise ModuleNotFoundError(
-            "lm-evaluation-harness is not installed: pip install 'compatkit[lm]', or ask with "
+            "lm-evaluation-harness is not installed: pip install 'compatkit[lm]' (in a clone "
+            "pip install -e '.[lm]'), or ask with "
             "evaluation=own"
         )
     return version("lm_eval")

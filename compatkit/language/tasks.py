@@ -533,7 +533,8 @@ def task_files(
             files, place = _hub_files(source), "hub"
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"task {name!r}: {looked_for(source.folder, data_dir)}; {error}"
+                f"task {name!r}: {looked_for(source.folder, data_dir)}, with {source.folder}/"
+                f"train.parquet and {source.tested}.parquet; {error}"
             ) from None
     return files, place
 

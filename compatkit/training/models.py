@@ -170,8 +170,8 @@ def find_encoder(
     FileNotFoundError names all three.
     """
     if encoder:
-        if (Path(encoder).is_absolute() or encoder.startswith(".")) and not Path(encoder).is_dir():
-            raise FileNotFoundError(f"encoder {encoder!r}: there is no such folder")
+        if (Path(encoder).is_absolute() or encoder.startswith(".")) and not Path(encoder).exists():
+            raise FileNotFoundError(f"encoder {encoder!r}: there is no such folder or file")
         return str(model_folder(encoder)), Path(encoder).name if Path(encoder).is_dir() else encoder
     if folder := packaged_model(MINI_PACKAGE):
         return str(folder), MINI_PACKAGE

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TASKS', 'EMBEDDED', 'IMAGE_KINDS', 'HIDDEN', 'PYDOC_MODULES', 'FILE_KINDS', 'Task', 'image_files', 'example_key',
-           'cut_splits', 'Source', 'module_of_docstring', 'load_task']
+           'cut_splits', 'Source', 'module_of_docstring', 'load_task', 'task_files']
 
 # %% ../../nbs/training/tasks.ipynb #17fc3fe8
 import ast
@@ -770,23 +770,33 @@ def load_task(
             "or a folder of images in class folders"
         )
         raise ValueError(f"unknown task {name!r}; the tasks are {known}")
-    folder = _local_folder(name, data_dir)
-    if TASKS[name].image and folder and not [*folder.glob("*.parquet")]:
-        return _cut_task(name, *_folder_splits(folder, TASKS[name].reported), "folder")
-    files, place = _local_files(name, data_dir), "folder"
+    files, place = task_files(name, data_dir)
     if not files:
-        files, place = _files_from_hub(name, data_dir), "hub"
+        folder = _local_folder(name, data_dir)
+        return _cut_task(name, *_folder_splits(folder, TASKS[name].reported), place)
     return _assemble(name, files, place)
 
 # %% ../../nbs/training/tasks.ipynb #78d574f8
-def _files_from_hub(name: str, data_dir) -> dict:
-    """split → files from the hub; the error adds where else was looked."""
+def task_files(
+    name: str,  # a key of TASKS
+    # folder with one folder per set; else $COMPATKIT_DATA, else the hub
+    data_dir: str | Path | None = None,
+) -> tuple[dict, str]:
+    """(split → its parquet files, "folder" or "hub"); no files where images lie in class folders.
+
+    FileNotFoundError says what was looked for.
+    """
+    source, folder = TASKS[name], _local_folder(name, data_dir)
+    if source.image and folder and not [*folder.glob("*.parquet")]:
+        return {}, "folder"
+    if files := _local_files(name, data_dir):
+        return files, "folder"
     try:
-        return _hub_files(TASKS[name])
+        return _hub_files(source), "hub"
     except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"task {name!r}: {looked_for(TASKS[name].folder, data_dir)}; {error}"
-        ) from None
+        layout = f", with {source.folder}/train.parquet and validation.parquet or test.parquet"
+        looked = looked_for(source.folder, data_dir) + layout * bool(source.hub)
+        raise FileNotFoundError(f"task {name!r}: {looked}; {error}") from None
 
 
 def _assemble(name: str, files: dict, place: str) -> Task:

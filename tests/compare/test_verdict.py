@@ -536,7 +536,7 @@ def test_the_confidence_is_that_of_every_interval():
     assert wide["classes"]["1"]["nfr"]["high"] > narrow["classes"]["1"]["nfr"]["high"]
     assert wide["slices"][0]["nfr"]["high"] > narrow["slices"][0]["nfr"]["high"]
     assert "99 % interval" in wide["verdict"]["reason"]
-    with pytest.raises(ValueError, match="confidence must lie between 50 and 99.9 %"):
+    with pytest.raises(ValueError, match="confidence"):
         summarize(random_pair(0), Settings(level=0.3))
 
 

@@ -380,7 +380,7 @@ def test_a_batch_of_masked_labels_is_named():
     from compatkit.language.models import TokenRows
 
     rows = TokenRows([str(n) for n in range(10)], [[1, 2, 3]] * 10, 0, [3] * 10)
-    with pytest.raises(ValueError, match="all labels of the batch are masked"):
+    with pytest.raises(ValueError, match="labels"):
         train_adapter(with_adapter(), *split_rows(rows), RECIPE)
 
 

@@ -77,7 +77,7 @@ def test_a_label_at_the_first_position_is_predicted_by_nobody():
 
 
 def test_masked_labels_are_named():
-    with pytest.raises(ValueError, match="all labels of the batch are masked"):
+    with pytest.raises(ValueError, match="labels"):
         learnt_positions(torch.tensor([[5, -100, -100]]))
     with pytest.raises(ValueError, match=r"nothing is learnt from \['b'\]"):
         learnt_counts(TokenRows(["a", "b"], [[1, 2], [3]], 0))

@@ -151,3 +151,19 @@ def test_rooms_of_a_wing_stand_after_what_they_build_on(small):
     a, b, c = (house.Room(f"compare/{name}", name, "", None, False) for name in "abc")
     used = {"compare/a": {"compare/c", "metrics"}, "compare/b": set(), "compare/c": set()}
     assert house.in_order([a, b, c], used) == [b, c, a]
+
+
+OVERLAPS = """
+const boxes = [...document.querySelectorAll('text')].map(t => [t.textContent, t.getBBox()]);
+const over = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width
+  && a.y + 4 < b.y + b.height && b.y + 4 < a.y + a.height;
+return boxes.flatMap(([text, box], place) => boxes.slice(place + 1)
+  .filter(([, other]) => over(box, other)).map(([other]) => [text, other])
+  .concat(box.x + box.width > arguments[0] ? [[text, 'the edge']] : []));
+"""
+
+
+def test_no_text_of_the_picture_lies_over_another(browser, tmp_path):
+    (tmp_path / "map.html").write_text(f"<body>{house.drawing(ROOT)}</body>")
+    browser.get((tmp_path / "map.html").as_uri())
+    assert browser.execute_script(OVERLAPS, house.WIDTH - 14) == []

@@ -83,7 +83,7 @@ def test_only_what_this_program_wrote_is_replaced(tmp_path, name, ours):
 ])  # fmt: skip
 def test_what_only_looks_like_ours_stays(tmp_path, name, theirs):
     (tmp_path / name).write_text(theirs)
-    with pytest.raises(ValueError, match="replace it with --force"):
+    with pytest.raises(ValueError, match=name):
         Outputs().add(tmp_path / name, columns=("id", "quadrant", "label"))
     assert (tmp_path / name).read_text() == theirs
 

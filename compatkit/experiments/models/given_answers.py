@@ -52,11 +52,11 @@ def given_answers(
         missing = [one for one in ids if one not in place]
         if missing and split != "train":
             raise ValueError(
-                f"{len(missing)} of {len(ids)} {split} examples have no old answer, among them "
-                f"{few(missing)}: give the old model's answers on all labelled examples"
+                f"{len(missing)} of {len(ids)} {split} examples have no answer, among them "
+                f"{few(missing)}: give the model's answers on all labelled examples"
             )
         if missing:
-            training = f"{len(missing):,} of {len(ids):,} training examples have no old answer"
+            training = f"{len(missing):,} of {len(ids):,} training examples have no answer"
         else:
             by_split[split] = _with_labels(old.select(ids), np.asarray(rows["label"]), split)
     return Given(by_split, old.logits is not None, training)
@@ -72,19 +72,17 @@ def in_the_tasks_classes(old: Predictions, classes: tuple) -> Predictions:
         old = over_classes(old, classes)
     elif old.logits is not None and old.logits.shape[1] != width:
         raise ValueError(
-            f"the old logits have {old.logits.shape[1]} columns without names, and the task has "
+            f"the logits have {old.logits.shape[1]} columns without names, and the task has "
             f"{width} classes: name the columns (logit_NAME in a csv)"
         )
-    columns = columns_of(old.require("prediction"), classes, width, "the old answers")
+    columns = columns_of(old.require("prediction"), classes, width, "the answers")
     if (columns < 0).any():
         raise ValueError(
-            f"the old answers {few(old.prediction[columns < 0])} are no classes of the task, "
+            f"the answers {few(old.prediction[columns < 0])} are no classes of the task, "
             f"which are {few(classes)}"
         )
     label = (
-        None
-        if old.label is None
-        else columns_of(old.label, classes, width, "the old file's labels")
+        None if old.label is None else columns_of(old.label, classes, width, "the file's labels")
     )
     return Predictions(old.id, label, columns, old.logits, classes)
 
@@ -93,7 +91,7 @@ def _with_labels(answers: Predictions, label: np.ndarray, split: str) -> Predict
     """The answers with the task's labels; those that the file has must be the same."""
     if answers.label is not None and (wrong := answers.label != label).any():
         raise ValueError(
-            f"labels differ between the data and the old answers for {int(wrong.sum())} {split} "
+            f"labels differ between the data and the answers for {int(wrong.sum())} {split} "
             f"examples, among them {few(answers.id[wrong])}"
         )
     return answers.replace(label=label)

@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from statistics import median
+from textwrap import wrap
 from typing import NamedTuple
 
 # %% ../../../nbs/experiments/planning/catalogue.ipynb #28e6be39
@@ -750,35 +752,33 @@ def _estimate(job: Job, mine: list, done: list, kept: list) -> tuple:
 def state_lines(
     states: Sequence[State],
 ) -> list[str]:
-    """The states as lines of text under a header, and a last line that adds up."""
-    cells = [("table", "task", "scale", "state", "seeds", "age", "cost", "what it is")]
-    cells += [
-        (
-            one.job.entry.name,
-            one.job.task,
-            one.job.scale,
-            one.word,
-            str(one.seeds or "–"),
-            _age(one.when),
-            _cost(one),
-            one.job.entry.shows,
-        )
-        for one in states
-    ]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells
-    ]
+    """The states as lines of at most 100 characters: first what they add up to, then under each
+    table's name what is known of it for each task.
+    """
+    lines = [_summary(states)]
+    for entry, group in groupby(states, key=lambda one: one.job.entry):
+        lines += ["", *wrap(f"{entry.name}  {entry.shows}", 100, subsequent_indent="    ")]
+        for one in group:
+            seeds = f"{one.seeds} seeds" if one.seeds else "–"
+            known = [one.job.task, one.job.scale, one.word, seeds, _age(one.when), _cost(one)]
+            cells = (cell.ljust(width) for cell, width in zip(known, _WIDTHS, strict=True))
+            lines.append(f"    {' '.join(cells)}".rstrip())
+    return lines
+
+
+_WIDTHS = (15, 5, 10, 8, 5, 0)  # task, scale, state, seeds, age, cost
+
+
+def _summary(states: Sequence[State]) -> str:
+    """How many jobs there are and what those to run would cost."""
     missing = [one for one in states if one.word not in ("done", "kept")]
     known = [one.seconds for one in missing if one.seconds is not None]
     total = f"{len(states)} jobs, {len(missing)} to run"
-    if missing:
-        total += (
-            f"; about {duration(sum(known))} for {len(known)} of them, one after the other"
-            if known
-            else "; nothing is known of their cost"
-        )
-    return [*lines, total]
+    if not missing:
+        return total
+    if not known:
+        return f"{total}; nothing is known of their cost"
+    return f"{total}; about {duration(sum(known))} for {len(known)} of them, one after the other"
 
 
 def _age(when: datetime | None) -> str:

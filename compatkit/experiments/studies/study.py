@@ -553,7 +553,7 @@ class Study:
         # no timing in saved outputs: the error stream is not saved
         seconds = sum(each.seconds(self.task) for each in planned)
         self._seconds += seconds
-        print(f"{lasting(seconds)} if none is there yet", file=sys.stderr)
+        print(f"{name}: {lasting(seconds)} if nothing is kept yet", file=sys.stderr)
 
     def _compare_with_the_machine(self, name: str, planned: Sequence[Planned]) -> None:
         """Print the rehearsed line of what was planned; MemoryError or OSError if this machine

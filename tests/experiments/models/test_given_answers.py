@@ -41,7 +41,7 @@ def test_a_number_is_the_class_that_is_called_so():
     assert places.prediction.tolist() == [1, 2]
     with pytest.raises(ValueError, match="'3'.* are no classes of the task"):
         in_the_tasks_classes(old.replace(prediction=[3, 3]), ("1", "2"))
-    with pytest.raises(ValueError, match="the old answers are missing for some examples"):
+    with pytest.raises(ValueError, match="the answers are missing for some examples"):
         in_the_tasks_classes(old.replace(prediction=[3, None]), ("1", "2", "3"))
 
 
@@ -69,13 +69,13 @@ def test_training_examples_may_be_missing_and_that_is_told(task):
     assert (
         "train" not in given.by_split
         and given.training
-        == f"{len(task.train)} of {len(task.train)} training examples have no old answer"
+        == f"{len(task.train)} of {len(task.train)} training examples have no answer"
     )
 
 
 @pytest.mark.parametrize("lost", ["selection", "test"])
 def test_missing_answers_are_named(task, lost):
-    with pytest.raises(ValueError, match=f"{lost} examples have no old answer, among them"):
+    with pytest.raises(ValueError, match=f"{lost} examples have no answer, among them"):
         given_answers(task, old_answers(task, tuple(one for one in SPLITS if one != lost)))
 
 
@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_named(task):
         given_answers(task, Predictions(old.id, logits=np.hstack([old.logits, old.logits])))
     with pytest.raises(ValueError, match="are no classes of the task"):
         given_answers(task, Predictions(old.id, prediction=["unheard"] * len(old)))
-    with pytest.raises(ValueError, match="labels differ between the data and the old answers for"):
+    with pytest.raises(ValueError, match="labels differ between the data and the answers for"):
         given_answers(task, old.replace(label=np.zeros(len(old), int)))
 
 
@@ -134,7 +134,7 @@ def test_public_answers_are_joined_by_the_raw_splits_rows(tmp_path):
 def test_answers_of_other_images_are_refused(tmp_path):
     images = tiny.image_task()
     write_published(tmp_path / "zoo", images, shift=1)
-    with pytest.raises(ValueError, match="labels differ between the data and the old answers"):
+    with pytest.raises(ValueError, match="labels differ between the data and the answers"):
         published_answers(images, tmp_path / "zoo", tmp_path / "runs")
 
 

@@ -264,13 +264,13 @@ def test_estimates_say_where_they_come_from(places):
     assert found[1].seconds == 90 and 0 < found[2].seconds < 90
 
 
-def test_the_list_adds_up(places):
-    lines = state_lines(survey(jobs(["bcwi"], "mini"), *places))
-    assert (
-        lines[-1]
-        == f"{len(lines) - 2} jobs, {len(lines) - 2} to run; nothing is known of their cost"
-    )
-    assert all("bcwi:" in line and "not run" in line for line in lines[1:-1])
+def test_the_list_adds_up_first_and_fits_a_terminal(places):
+    states = survey(jobs(scale="mini"), *places)
+    lines = state_lines(states)
+    assert lines[0].startswith(f"{len(states)} jobs, {len(states)} to run")
+    assert sum(" not run " in line for line in lines) == len(states)
+    assert {one.job.entry.name for one in states} <= {line.split("  ")[0] for line in lines}
+    assert max(map(len, state_lines(survey(jobs())))) <= 100
 
 
 @pytest.mark.parametrize(

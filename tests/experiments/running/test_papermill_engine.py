@@ -14,6 +14,8 @@ import pytest
 
 from compatkit.experiments.running import papermill_engine
 
+ROOT = Path(__file__).resolve().parents[3]
+
 
 def make_project(folder, name="compatkit"):
     (folder / "nbs").mkdir(parents=True)
@@ -253,11 +255,94 @@ def test_a_notebook_outside_the_project_is_left_to_papermill(tmp_path):
 def test_a_name_that_is_no_parameter_ends_with_a_sentence(project):
     notebook = nbformat.read(project / "nbs" / "tiny.ipynb", as_version=4)
     notebook.metadata["papermill"] = {"parameters": {"word": "x"}}
-    papermill_engine._check_names(notebook)
+    papermill_engine.refuse_early(notebook)
     notebook.metadata["papermill"]["parameters"]["wrod"] = "x"
     told = "error: unknown parameter 'wrod' .did you mean 'word'.*; valid names are word"
     with pytest.raises(SystemExit, match=told):
-        papermill_engine._check_names(notebook)
+        papermill_engine.refuse_early(notebook)
+
+
+METHODS = [
+    path.stem
+    for path in sorted((ROOT / "nbs").glob("*.ipynb"))
+    if "check_parameters(" in path.read_text(encoding="utf-8")
+]
+RESOLVED = """
+import sys, nbformat
+from compatkit.experiments.running.papermill_engine import valid_values
+for name in sys.argv[1:]:
+    notebook = nbformat.read(name, as_version=4)
+    tagged = [one for one in notebook.cells if "parameters" in one.metadata.get("tags", ())]
+    exec(tagged[0].source, values := {})
+    del values["__builtins__"]
+    assert set(valid_values(notebook, values)) == set(values), name
+assert not {"torch", "transformers", "datasets"} & set(sys.modules), "slow to import"
+"""
+
+
+def test_the_values_of_every_method_are_known_without_torch():
+    assert len(METHODS) >= 9
+    notebooks = [str(ROOT / "nbs" / f"{name}.ipynb") for name in METHODS]
+    command = [sys.executable, "-c", RESOLVED, *notebooks]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def with_parameters(name, **given):
+    notebook = nbformat.read(ROOT / "nbs" / f"{name}.ipynb", as_version=4)
+    notebook.metadata["papermill"] = {"parameters": given}
+    return notebook
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "offender"),
+    [
+        ("gated_fusion", {"task": "mrcp"}, "mrcp"),
+        ("bcwi", {"fisher_examples": "last"}, "last"),
+        ("retire_the_old", {"students": "selff"}, "selff"),
+        ("muscle", {"mask": "wrnog"}, "wrnog"),
+        ("decisions", {"max_nfr": 2}, "max_nfr"),
+        ("own_case", {"new_model": "somewhere"}, "data_file"),
+        ("gated_fusion", {"task": "nowhere.csv"}, "nowhere.csv"),
+        ("gated_fusion", {"task": "mrpc", "data_dir": "nowhere"}, "nowhere"),
+        ("gated_fusion", {"task": "mrpc", "data_dir": "."}, "mrpc/train.parquet"),
+        ("muscle", {"task": "piqa", "data_dir": "."}, "piqa/train.parquet"),
+        ("bcwi", {"task": "massive_adddata", "data_dir": "."}, "massive_en/train.parquet"),
+        ("distillation", {"task": "imagenet", "data_dir": "."}, "imagenet/train/<class>"),
+    ],
+)
+def test_a_wrong_value_and_missing_data_are_named_before_a_kernel_starts(
+    name, given, offender, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(SystemExit, match=re.escape(offender)):
+        papermill_engine.refuse_early(with_parameters(name, **given))
+
+
+@pytest.mark.parametrize("encoder", ["./nowhere", "no-such-package-of-a-model"])
+def test_a_missing_encoder_is_named_where_it_would_be_asked(encoder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "mrpc").mkdir()
+    for split in ("train", "validation"):
+        (tmp_path / "mrpc" / f"{split}.parquet").touch()
+    given = {"task": "mrpc", "data_dir": ".", "encoder": encoder}
+    with pytest.raises(SystemExit, match=encoder):
+        papermill_engine.refuse_early(with_parameters("gated_fusion", **given, scale="mini"))
+    papermill_engine.refuse_early(with_parameters("gated_fusion", **given, scale="smoke"))
+
+
+def test_right_parameters_pass(tmp_path):
+    for name in METHODS:
+        papermill_engine.refuse_early(with_parameters(name))
+
+
+def test_a_definition_that_is_not_read_is_not_run():
+    names = papermill_engine.Definitions("a = 1\nb = a + 1\nc = 1 / 0\ndef d(x): return x + b\n")
+    assert names["d"](1) == 3 and "c" not in names
+    with pytest.raises(ZeroDivisionError):
+        names["c"]
 
 
 def test_the_executed_notebook_begins_with_links_and_has_its_page(tmp_path, capsys, monkeypatch):

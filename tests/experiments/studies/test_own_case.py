@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from own_files import SPLITS, folder, old_answers, task  # noqa: F401 (fixtures)
 
+from compatkit.decisions import keep_old, pool
 from compatkit.experiments.models.given_answers import given_answers
 from compatkit.experiments.models.recipes import Recipe
 from compatkit.experiments.reporting.result_tables import Row
 from compatkit.experiments.studies.own_case import (
+    PRICES,
     Case,
     Cost,
     Retiring,
@@ -27,6 +29,7 @@ from compatkit.experiments.studies.own_case import (
     value,
     value_error,
 )
+from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
 
 
@@ -91,6 +94,7 @@ def row(name, accuracy, nfr, test=None, low=-0.01):
         (accuracy_test, math.nan),
         (nfr_test, math.nan),
         difference=(0.0, low, max(low, -low)),
+        by_seed=({"n": 1000},),
         selection={"accuracy": (accuracy, math.nan), "nfr": (nfr, math.nan)},
     )
 
@@ -129,26 +133,38 @@ def test_the_recommendation_follows_its_rule():
     )
 
 
-def test_the_old_model_is_no_answer_and_both_models_are_needed():
+def test_both_models_are_needed():
     with pytest.raises(ValueError, match="old model and the new model"):
         recommend([NEW], COSTS, 100)
-    found = recommend([OLD, replace(NEW, accuracy=(0.79, math.nan))], COSTS, 100)
-    assert (
-        found.method == "new model"
-        and "is the update worth anything?" in found.words
-        and "No treatment was on a par" in found.words
-    )
 
 
-def test_a_choice_that_does_not_carry_over_is_told():
-    assert (
-        "it pays with accuracy"
-        in recommend(
-            [OLD, NEW, replace(row("b", 0.85, 0.0), difference=(-0.03, -0.04, -0.02))],
-            COSTS,
-            10_000,
-        ).words
-    )
+def test_where_nothing_was_compared_nothing_is_recommended():
+    found = recommend([OLD, NEW], COSTS, 100, not_tried={"a": "it needs b"})
+    assert found.method == "" and found.outcomes == {"Not tried": ("a (it needs b)",)}
+    assert str(found).startswith("No recommendation.")
+
+
+def test_better_worse_and_no_clear_difference_are_told_apart():
+    tried = [row("a", 0.85, 0.01), row("b", 0.80, 0.0), row("c", 0.85, 0.049)]
+    costs = COSTS | {"c": Cost(1)}
+    found = recommend([OLD, NEW, *tried], costs, 5000, not_tried={"d": "why"})
+    of = {kind: [one.split()[0] for one in said] for kind, said in found.outcomes.items()}
+    assert list(of.values()) == [["a"], ["c"], ["b"], ["d"]] and found.method == "a"
+    found = recommend([OLD, NEW, *tried], costs, 5)
+    assert found.method == "new model" and not found.outcomes["Better than the new model"]
+
+
+@pytest.mark.parametrize(("nfr", "verdict"), [(0.0, "within"), (0.01, "too few"), (0.05, "more")])
+def test_the_interval_is_held_against_the_rate_requested(nfr, verdict):
+    found = str(recommend([OLD, row("new model", 0.85, nfr)], COSTS, 100, max_nfr=0.01))
+    assert "95 % interval" in found and f": {verdict}" in " ".join(found.split())
+
+
+def test_a_choice_that_does_not_carry_over_and_a_useless_update_are_said():
+    lost = replace(row("b", 0.85, 0.0), difference=(-0.03, -0.04, -0.02))
+    worse = replace(NEW, accuracy=(0.79, math.nan))
+    found = " ".join(recommend([OLD, worse, lost], COSTS, 10_000).reasons)
+    assert "pays with accuracy" in found and "is the update worth anything?" in found
 
 
 def test_the_value_of_an_example():
@@ -159,17 +175,51 @@ def test_the_value_of_an_example():
     ) == pytest.approx(worth.std() / 10)
 
 
-def test_a_case_says_what_does_not_apply_and_why(task, folder, tmp_path):
+def test_the_rule_is_tried_with_answers_alone(task, folder, tmp_path):
     """Few examples certify no price, no old model allows no interpolation, names alone no
-    mixture.
+    mixture; the rule remains.
     """
     named = given_answers(task, old_answers(task, logits=False))
     case = Case(task, named, folder, home=tmp_path)
     case.mixtures(), case.rule(0.01), try_interpolation(case, "", 0.01)
-    assert set(case.applies_not) == {"old–new mixtures", "decision rule", "BCWI"}
-    assert [row.method for row in case.rows] == ["old model", "new model"]
+    assert set(case.not_tried) == {"old–new mixtures", "decision rule, certified", "BCWI"}
+    assert [row.method for row in case.rows] == ["old model", "new model", "decision rule"]
+    assert case.costs["decision rule"].needs == "its answer"
     try_interpolation(case, "/nowhere", 0.01)
-    assert "/nowhere" in case.applies_not["BCWI"]
+    assert "/nowhere" in case.not_tried["BCWI"]
+
+
+def test_the_rules_price_is_the_one_with_the_fewest_flips_at_the_new_models_accuracy(
+    task, folder, tmp_path
+):
+    case = Case(task, given_answers(task, old_answers(task)), folder, home=tmp_path)
+    case.rule(0.01)
+    old, new = case.both("selection")
+    posterior = pool(old, new)
+    tried = [FlipCounts.between(old, keep_old(old, new, one, posterior)) for one in PRICES]
+    able = [one.nfr for one in tried if one.accuracy_new >= new.correct.mean()]
+    assert case.rows[-1].selection["nfr"][0] == min(able)
+
+
+@pytest.mark.parametrize("logits", [True, False])
+def test_the_new_model_may_be_a_file_of_answers(task, tmp_path, logits):
+    file = tmp_path / "new.parquet"
+    old_answers(task, logits=logits).save(file)
+    case = Case(task, given_answers(task, old_answers(task)), file, home=tmp_path)
+    case.mixtures(), case.rule(0.01), try_interpolation(case, "", 0.01)
+    tried = [row.method for row in case.rows if row.method not in ("old model", "new model")]
+    assert bool(tried) == logits and "BCWI" in case.not_tried
+    trainings = Trainings(case, Recipe("encoder", "own", str(file), epochs=2), seeds=1)
+    assert "new_model" in trainings.refused()
+    found = recommend(case.rows, case.costs, len(task.selection), not_tried=case.not_tried)
+    assert bool(found.method) == logits
+
+
+def test_a_file_of_answers_that_does_not_fit_is_named(task, tmp_path):
+    file = tmp_path / "new.parquet"
+    old_answers(task, splits=SPLITS[:2]).save(file)
+    with pytest.raises(ValueError, match="new_model .*new.parquet"):
+        Case(task, given_answers(task, old_answers(task)), file, home=tmp_path)
 
 
 def test_interpolation_with_itself_is_the_new_model(task, folder, tmp_path):
