@@ -110,6 +110,19 @@ class CrossedMean(NamedTuple):
         seeds = max(_quantile(level, self.seeds - 1) * self.of_seeds, normal * self.of_answers)
         return hypot(seeds, _quantile(level, self.examples - 1) * self.of_examples)
 
+    def p(self, limit: float = 0.0) -> float:
+        """The two-sided p of the hypothesis that the mean is `limit`: where the interval at level
+        1 − p ends. Not below 1e-12.
+        """
+        from scipy.optimize import brentq
+
+        gap, lowest = abs(self.mean - limit), 1e-12
+        if gap <= self.arm(lowest):
+            return 1.0
+        if gap >= self.arm(1 - lowest):
+            return lowest
+        return 1 - brentq(lambda level: self.arm(level) - gap, lowest, 1 - lowest)
+
 
 def _quantile(level: float, degrees: int) -> float:
     """Student's t for a two-sided interval; 0 without degrees of freedom."""

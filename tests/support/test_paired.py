@@ -7,6 +7,7 @@ import pytest
 from scipy import optimize, stats
 
 from compatkit.support.paired import (
+    CrossedMean,
     crossed_mean,
     gain_interval,
     mcnemar,
@@ -177,3 +178,12 @@ def test_equal_methods_are_told_apart_no_more_often_than_the_level_says(seeds):
     # the effects of examples are drawn anew in each trial, so 0 is the true mean
     wrong = np.mean([abs(one.mean) > one.arm() for one in map(crossed_mean, trials)])
     assert 0.005 < wrong < 0.05 + 3 * sqrt(0.05 * 0.95 / 1000)
+
+
+@pytest.mark.parametrize("seeds", [2, 5])
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_p_is_where_the_interval_ends(seeds, level):
+    found = CrossedMean(0.02, 0.003, 0.001, 0.004, seeds, 300)
+    for side in (-1, 1):
+        assert found.p(0.02 + side * found.arm(level)) == pytest.approx(1 - level)
+    assert found.p(0.02) == 1.0 and CrossedMean(0.1, 0.0, 0.0, 0.0, 3, 10).p() == 1e-12

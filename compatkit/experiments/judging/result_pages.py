@@ -230,21 +230,21 @@ def table_section(
     return "\n\n".join(parts) + "\n"
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #483f86e0
-_RULE = """A claim *holds* or *does not hold* where the 95 % interval of the paired difference, over
-seeds and examples together, lies wholly on one side; else it is *undecided*, and so it is with
-fewer than three seeds. *Holds by paying*: there are fewer flips, but the method is less accurate
-than the untreated model, reliably or by more than half a point in the mean (the tables mark only
-what is reliable). *Without loss* holds where the lower end of the difference in accuracy lies above
-−0.5 points, and fails where the upper end lies below 0; where selection found no setting of one of
-several methods, the verdict is at most *undecided*. Of several comparisons the least favourable
-decides, and refutes a claim only at 1 − 0.05 / their number. *The lowest of all*: methods that pay
-with accuracy are no rivals of one that does not, and a mixture of old and new answers is asked with
-its whole curve on test (with hindsight, then), at the claimed method's own accuracy. *None
-qualified*: no setting is as accurate on the selection split as its rule asks, which is the
-untreated model's accuracy, and in BCWI's tables the target's interval, so nothing is judged; a
-setting that the paper fixes is judged as it is. *Not judged*: its models are no better than one
-answer for all, or the trial's control is not shown to work. The numbers are differences in points
-with their 95 % intervals, the least favourable one of each task and upgrade."""
+_RULE = """*Reproduced*: the 95 % interval of the paired difference, over seeds and examples,
+lies wholly on the claim's side; said as *fewer flips, less accurate* where the method loses
+accuracy against the untreated model, reliably or by more than half a point in the mean.
+*Opposite*: the interval lies wholly on the other side. *Open*: neither, or fewer than three
+seeds. *Not tested*: no setting qualified on the validation split, the models are no better than
+one answer for all, the trial's control is not shown to work, or the margin is larger than the
+rate that it is about. *Without loss* is reproduced where the lower end of the difference in
+accuracy lies above −0.5 points, and opposite where the upper end lies below 0. Of several
+comparisons the least favourable decides, and refutes a claim only at 1 − 0.05 / their number.
+Among all trials of a paper the false discovery rate is held at 5 % (Benjamini and Hochberg
+1995); what is not clear among them is open. *The lowest of all*: methods that lose accuracy are
+no rivals of one that does not, and a mixture of old and new answers is compared with its whole
+curve on test (with hindsight, then), at the claimed method's own accuracy. The numbers are
+differences in points with their 95 % intervals, the least favourable one of each task and
+upgrade."""
 
 
 def _claims_by_paper(results: Path) -> dict[str, str]:

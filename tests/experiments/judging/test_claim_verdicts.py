@@ -86,25 +86,25 @@ def word(claim, difference, its=None, seeds=3):
 @pytest.mark.parametrize(
     "claim, difference, its, said",
     [
-        (BELOW, CLEAR, None, "holds"),
-        (BELOW, WIDE, None, "undecided"),
-        (BELOW, ABOVE, None, "does not hold"),
-        (HALF, CLEAR, None, "holds"),
-        (NOT_HALF, CLEAR, None, "does not hold"),
-        (NOT_HALF, ABOVE, None, "holds"),
-        (NOT_HALF, WIDE, None, "undecided"),
-        (BELOW, CLEAR, row("it", 0.01, PAYING), "holds by paying"),
-        (BELOW, ABOVE, row("it", 0.01, PAYING), "does not hold"),
-        (RAISES, ABOVE, None, "holds"),
-        (RAISES, CLEAR, None, "does not hold"),
-        (RAISES, WIDE, None, "undecided"),
-        (NO_LOSS, (0.0, -0.004, 0.004), None, "holds"),
-        (NO_LOSS, (0.0, -0.006, 0.006), None, "undecided"),
-        (NO_LOSS, (-0.01, -0.0199, -0.0001), None, "does not hold"),
-        (NO_LOSS, (-0.002, -0.0039, -0.0001), None, "does not hold"),
-        (NO_LESS, (0.001, -0.004, 0.006), None, "holds"),
-        (NO_LESS, (-0.01, -0.015, -0.005), None, "does not hold"),
-        (BELOW, CLEAR, row("it", 0.01, (-0.01, -0.03, 0.01)), "holds by paying"),
+        (BELOW, CLEAR, None, "reproduced"),
+        (BELOW, WIDE, None, "open"),
+        (BELOW, ABOVE, None, "opposite"),
+        (HALF, CLEAR, None, "reproduced"),
+        (NOT_HALF, CLEAR, None, "opposite"),
+        (NOT_HALF, ABOVE, None, "reproduced"),
+        (NOT_HALF, WIDE, None, "open"),
+        (BELOW, CLEAR, row("it", 0.01, PAYING), "fewer flips, less accurate"),
+        (BELOW, ABOVE, row("it", 0.01, PAYING), "opposite"),
+        (RAISES, ABOVE, None, "reproduced"),
+        (RAISES, CLEAR, None, "opposite"),
+        (RAISES, WIDE, None, "open"),
+        (NO_LOSS, (0.0, -0.004, 0.004), None, "reproduced"),
+        (NO_LOSS, (0.0, -0.006, 0.006), None, "open"),
+        (NO_LOSS, (-0.01, -0.0199, -0.0001), None, "opposite"),
+        (NO_LOSS, (-0.002, -0.0039, -0.0001), None, "opposite"),
+        (NO_LESS, (0.001, -0.004, 0.006), None, "reproduced"),
+        (NO_LESS, (-0.01, -0.015, -0.005), None, "opposite"),
+        (BELOW, CLEAR, row("it", 0.01, (-0.01, -0.03, 0.01)), "fewer flips, less accurate"),
     ],
 )
 def test_the_rule(claim, difference, its, said):
@@ -112,7 +112,7 @@ def test_the_rule(claim, difference, its, said):
 
 
 def test_fewer_than_three_seeds_decide_nothing():
-    assert word(BELOW, CLEAR, seeds=2) == word(NO_LOSS, PAYING, seeds=1) == "undecided"
+    assert word(BELOW, CLEAR, seeds=2) == word(NO_LOSS, PAYING, seeds=1) == "open"
 
 
 def test_the_least_favourable_comparison_decides_and_is_told():
@@ -125,9 +125,12 @@ def test_the_least_favourable_comparison_decides_and_is_told():
         return found.word, found.words.split(" − ")[1].split()[0]
 
     nearer = (-0.006, -0.008, -0.004)
-    assert said(CLEAR, nearer) == ("holds", "third") and said(nearer, CLEAR) == ("holds", "second")
-    assert said(WIDE, CLEAR) == ("undecided", "second")
-    assert said(CLEAR, ABOVE) == ("does not hold", "third")
+    assert said(CLEAR, nearer) == ("reproduced", "third") and said(nearer, CLEAR) == (
+        "reproduced",
+        "second",
+    )
+    assert said(WIDE, CLEAR) == ("open", "second")
+    assert said(CLEAR, ABOVE) == ("opposite", "third")
 
 
 def test_one_of_many_comparisons_refutes_only_at_a_stricter_level():
@@ -138,14 +141,14 @@ def test_one_of_many_comparisons_refutes_only_at_a_stricter_level():
         means = [interval(*CLEAR)] * 3 + [interval(0.01, 0.01 - barely, 0.01 + barely)]
         return judge(LOWEST, made, dict(zip(asked, means)))
 
-    assert said(0.009).word == "undecided" and "one of 4" in said(0.009).words
-    assert said(0.005).word == "does not hold"
+    assert said(0.009).word == "open" and "one of 4" in said(0.009).words
+    assert said(0.005).word == "opposite"
 
 
 def test_methods_of_which_no_setting_qualified_are_judged_by_nobody():
     unfit = replace(row("it"), qualified=False)
     found = judge(BELOW, table(NEW, unfit), {})
-    assert found.word == "none qualified" and "it: no setting" in found.words
+    assert found.word == "not tested" and "it: no setting" in found.words
     rival = replace(row("rival"), qualified=False)
     assert pairs_of(LOWEST, table(NEW, row("it"), rival)) == []
     assert table(NEW, unfit, row("other", 0.035)).best() == "other"
@@ -154,8 +157,8 @@ def test_methods_of_which_no_setting_qualified_are_judged_by_nobody():
 def test_what_did_not_qualify_is_told_only_where_there_is_something_to_compare_it_with():
     made = table(NEW, replace(row("it"), qualified=False), Row("other"))
     assert judge(replace(BELOW, than=("other",)), made, {}) is None
-    assert judge(BELOW, made, {}).word == "none qualified"
-    assert judge(replace(BELOW, than=()), made, {}).word == "none qualified"
+    assert judge(BELOW, made, {}).word == "not tested"
+    assert judge(replace(BELOW, than=()), made, {}).word == "not tested"
 
 
 def test_whole_curves_are_compared_where_no_setting_qualified():
@@ -164,7 +167,7 @@ def test_whole_curves_are_compared_where_no_setting_qualified():
     (pair,) = pairs_of(curves, made)
     assert pair == Compared(MATCHED, "it", "other")
     found = judge(curves, made, {pair: CrossedMean(-0.01, 0.001, 0.001, 0.001, 3, 100)})
-    assert found.word == "holds" and "NFR at equal accuracy, it − other -1.00" in found.words
+    assert found.word == "reproduced" and "NFR at equal accuracy, it − other -1.00" in found.words
     assert pairs_of(replace(curves, quantity=NFR), made) == []
 
 
@@ -174,7 +177,7 @@ def test_a_method_that_did_not_qualify_does_not_silence_the_others():
     (pair,) = pairs_of(of_both, made)
     assert pair.method == "it"
     found = judge(of_both, made, {pair: interval(*CLEAR)})
-    assert found.word == "holds" and found.words.endswith(
+    assert found.word == "reproduced" and found.words.endswith(
         "; pulled: no setting is as accurate on selection as its rule asks"
     )
 
@@ -206,13 +209,13 @@ def test_a_mixture_is_a_rival_with_its_whole_curve_at_the_methods_own_accuracy()
     assert other == Compared(NFR, "it", "other")
     assert beside == Compared(BESIDE, "it", "old-new logits")
     found = judge(LOWEST, made, {other: interval(*CLEAR), beside: interval(*WIDE)})
-    assert found.word == "undecided" and "it − old-new logits at its accuracy, -0.10" in found.words
+    assert found.word == "open" and "it − old-new logits at its accuracy, -0.10" in found.words
     nowhere = judge(LOWEST, made, {other: interval(*CLEAR), beside: None})
-    assert nowhere.word == "holds" and nowhere.words.endswith("logits: nowhere as accurate")
-    assert judge(LOWEST, made, {other: interval(*CLEAR)}).word == "not judged"
+    assert nowhere.word == "reproduced" and nowhere.words.endswith("logits: nowhere as accurate")
+    assert judge(LOWEST, made, {other: interval(*CLEAR)}).word == "not tested"
     paying = table(NEW, row("it", 0.01, PAYING), mixture)
     lower = judge(LOWEST, paying, {beside: interval(*CLEAR)})
-    assert lower.word == "holds", "at equal accuracy nobody pays"
+    assert lower.word == "reproduced", "at equal accuracy nobody pays"
 
 
 def test_without_loss_holds_for_nobody_where_selection_found_no_setting_of_one_of_them():
@@ -220,9 +223,9 @@ def test_without_loss_holds_for_nobody_where_selection_found_no_setting_of_one_o
     of_both = replace(NO_LOSS, rows=("it", "pulled"))
     (pair,) = pairs_of(of_both, made)
     found = judge(of_both, made, {pair: interval(0.0, -0.004, 0.004)})
-    assert found.word == "undecided" and "pulled: no setting" in found.words
+    assert found.word == "open" and "pulled: no setting" in found.words
     worse = judge(of_both, made, {pair: interval(-0.01, -0.0199, -0.0001)})
-    assert worse.word == "does not hold"
+    assert worse.word == "opposite"
 
 
 def test_between_two_choices_no_inconsistency_flip_is_judged():
@@ -247,13 +250,13 @@ def test_the_setting_that_selection_prefers_is_claimed_and_none_where_none_quali
     (pair,) = pairs_of(preferred, table(NEW, settings[0], chosen, settings[2]))
     assert (pair.method, pair.other) == ("c = 0.1", "new model")
     lost = [replace(one, preferred=True, qualified=False) for one in settings]
-    assert judge(preferred, table(NEW, *lost), {}).word == "none qualified"
+    assert judge(preferred, table(NEW, *lost), {}).word == "not tested"
     assert judge(preferred, table(NEW, *settings), {}) is None
 
 
 def test_without_its_differences_a_table_is_not_judged():
     found = judge(BELOW, table(NEW, row("it")), {})
-    assert found.word == "not judged" and "--evidence" in found.words
+    assert found.word == "not tested" and "--evidence" in found.words
 
 
 def kept(folder, *tables, difference=CLEAR, claims=(BELOW, NO_LOSS)):
@@ -291,16 +294,16 @@ def test_of_several_tables_of_one_place_the_least_favourable_counts(tmp_path, mo
     (tmp_path / EVIDENCE).write_text(json.dumps(content))
     ((_, found),) = judged(tmp_path)
     assert {(one.name, one.word) for one in found} == {
-        ("decisions-x-mini-main", "does not hold"),
-        ("bcwi-y-mini-main", "holds"),
+        ("decisions-x-mini-main", "opposite"),
+        ("bcwi-y-mini-main", "reproduced"),
     }
 
 
 def test_a_table_of_models_at_chance_judges_nothing(tmp_path):
     unfit = table(NEW, row("compatibility adapter"), unjudged="models at chance")
     keep_table(unfit, "muscle-piqa-mini-a-main", results=tmp_path)
-    assert {one.word for _, evidence in judged(tmp_path) for one in evidence} == {"not judged"}
-    assert "PIQA (a): **not judged**, models at chance" in claims_markdown(tmp_path)
+    assert {one.word for _, evidence in judged(tmp_path) for one in evidence} == {"not tested"}
+    assert "PIQA (a): **not tested**, models at chance" in claims_markdown(tmp_path)
     told = {claim.sentence for claim, evidence in judged(tmp_path) if evidence}
     assert told and not any("ROUGE" in one or "gains" in one for one in told), "choices have none"
 
@@ -308,9 +311,9 @@ def test_a_table_of_models_at_chance_judges_nothing(tmp_path):
 @pytest.mark.parametrize(
     "control, word, words",
     [
-        (ABOVE, "holds", "compatibility adapter − new model"),
-        (WIDE, "not judged", r"its control \(first claim\) is not shown to work"),
-        (None, "not judged", r"its control \(table 6\) has not run"),
+        (ABOVE, "reproduced", "compatibility adapter − new model"),
+        (WIDE, "not tested", r"its control \(first claim\) is not shown to work"),
+        (None, "not tested", r"its control \(table 6\) has not run"),
     ],
 )
 def test_an_adapter_is_judged_only_where_its_control_works(tmp_path, control, word, words):
@@ -333,8 +336,10 @@ def test_each_claim_finds_its_rows_and_their_differences_in_the_kept_tables():
         measured = claim.quantity not in (GAINS, LOSSES)  # no kept table has ROUGE
         if measured and any(bears_on(claim, name) for name in KEPT):
             assert evidence, claim
-        missing = [one.words for one in evidence if one.word == "not judged"]
-        reasons = "at chance|no better than one answer|its control|so by what it is"
+        missing = [one.words for one in evidence if one.word == "not tested"]
+        reasons = (
+            "at chance|no better than one|its control|so by what it is|no setting is|the margin of"
+        )
         assert all(re.search(reasons, one) for one in missing), claim
 
 
@@ -350,7 +355,7 @@ def test_text_stays_text(tmp_path, monkeypatch):
     monkeypatch.setattr("compatkit.experiments.judging.claim_verdicts.CLAIMS", (loud,))
     kept(tmp_path, ("bcwi-x-mini-main", table(NEW, row("it"))))
     assert "<script>" not in claims_html(tmp_path)
-    assert "**holds**" in claims_markdown(tmp_path)
+    assert "**reproduced**" in claims_markdown(tmp_path)
 
 
 def test_a_claim_without_a_table_is_said_to_be_not_run(tmp_path, monkeypatch):
@@ -374,10 +379,10 @@ def table_of_costs(times, more=0, count=3):
 @pytest.mark.parametrize(
     "times, more, words",
     [
-        ((1.3, 1.4, 1.35), 0, ["not judged", "holds"]),  # slower
-        ((1.0, 0.9, 1.1), 2**24, ["not judged", "holds"]),  # of more memory
-        ((1.0, 0.9, 1.1), 2**10, ["not judged", "undecided"]),
-        ((0.8, 0.79, 0.81), 0, ["not judged", "does not hold"]),
+        ((1.3, 1.4, 1.35), 0, ["not tested", "reproduced"]),  # slower
+        ((1.0, 0.9, 1.1), 2**24, ["not tested", "reproduced"]),  # of more memory
+        ((1.0, 0.9, 1.1), 2**10, ["not tested", "open"]),
+        ((0.8, 0.79, 0.81), 0, ["not tested", "opposite"]),
     ],
 )
 def test_a_cost_is_memory_or_time(times, more, words):
@@ -391,7 +396,7 @@ def test_few_measurements_decide_nothing():
     nothing = replace(shown, rows=tuple(replace(row, by_seed=()) for row in shown.rows))
     for claim, given in product(COSTS, (shown, nothing)):
         found = judge(claim, given, {})
-        assert found.word == "undecided" and all(f"{row}: " in found.words for row in claim.rows)
+        assert found.word == "open" and all(f"{row}: " in found.words for row in claim.rows)
 
 
 def test_what_is_written_and_not_measured_is_judged_by_nobody():
@@ -399,13 +404,41 @@ def test_what_is_written_and_not_measured_is_judged_by_nobody():
     assert "no measurement could have shown otherwise" in judge(adds_nothing, shown, {}).words
     measured = ({"bytes": 2**24, "time": 1.0},) * 3
     rows = [replace(row, by_seed=measured) if row.method == "BCWI" else row for row in shown.rows]
-    assert judge(adds_nothing, replace(shown, rows=tuple(rows)), {}).word == "does not hold"
+    assert judge(adds_nothing, replace(shown, rows=tuple(rows)), {}).word == "opposite"
 
 
 def test_claims_and_trials_are_counted(monkeypatch):
-    words = (["holds", "undecided"], ["undecided"], ["not judged", "undecided"], [])
+    words = (["reproduced", "open"], ["open"], ["not tested", "open"], [])
     found = [(None, [Evidence("bcwi-x-mini-main", one, "") for one in each]) for each in words]
     monkeypatch.setattr(claim_verdicts, "judged", lambda results: found)
     told = claims_words()
     assert told.startswith("Of 3 claims 1 are decided in at least one upgrade, and 2 in none, 1 of")
-    assert "These 5 trials ended so: *holds* 1," in told and "*undecided* 3" in told
+    assert "These 5 trials ended so: *reproduced* 1," in told and "*open* 3" in told
+
+
+def test_what_is_not_clear_among_the_trials_of_a_paper_is_open(tmp_path, monkeypatch):
+    """One of twenty that is just clear alone is what chance gives; twenty such are not."""
+    tasks = [f"t{number}" for number in range(20)]
+    claims = (replace(BELOW, tables=("bcwi:main",)),)
+    monkeypatch.setattr(claim_verdicts, "CLAIMS", claims)
+    barely = (-0.01, -0.0199, -0.0001)
+    names = [f"bcwi-{task}-mini-main" for task in tasks]
+    for others, said in ((WIDE, "open"), (barely, "reproduced")):
+        kept(tmp_path, *((name, table(NEW, row("it"))) for name in names), difference=others)
+        content = kept_evidence(tmp_path)
+        for line in content["tables"][names[0]]["differences"]:
+            line[4:] = interval(*barely)
+        (tmp_path / EVIDENCE).write_text(json.dumps(content))
+        ((_, found),) = judged(tmp_path)
+        (first,) = (one for one in found if one.name == names[0])
+        assert first.word == said and ("among 20 trials" in first.words) == (said == "open")
+
+
+def test_a_margin_above_the_rate_tests_nothing():
+    within = replace(BELOW, lossless=True, within=0.005)
+    made = table(replace(NEW, nfr=(0.002, 0.0)), row("it"))
+    differences = {pair: interval(*CLEAR) for pair in pairs_of(within, made)}
+    found = judge(within, made, differences)
+    assert found.word == "not tested" and "larger than" in found.words
+    seen = judge(within, table(NEW, row("it")), differences)
+    assert seen.word != "not tested"
