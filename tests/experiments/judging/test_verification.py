@@ -301,7 +301,7 @@ def test_a_changed_word_of_a_saved_verdict_or_summary_is_found(tmp_path, room):
         for kind, text in data.items():
             data[kind] = (
                 "".join(text)
-                .replace("undecided", "holds")
+                .replace("opposite", "reproduced")
                 .replace("| 0.", "| 9.")
                 .replace("| 3", "| 9")
             )
