@@ -210,8 +210,8 @@ _COLUMNS = """A row is a method; every number is a mean over seeds with its stan
 *NFR* is the negative flip rate: the share of examples that the old model had right and this one has wrong.
 *PFR* is the opposite. *as old* is the share of examples answered as the old model answers: flips can be
 avoided by copying it. *− untreated* is the paired difference in accuracy to the new model without treatment,
-with a 95 % interval; a row whose whole interval is below 0 *pays with accuracy*. *as in the paper* stands for
-figures that were chosen and reported on the same split, as the papers do. Small models on real data are called
+with a 95 % interval; a row whose whole interval is below 0 *pays with accuracy*. *on selection* are
+the figures on the split where settings were chosen; the papers often report on it. Small models on real data are called
 *mini*: no figure of a paper stands beside them, since those belong to other models."""  # noqa: E501
 
 

@@ -142,8 +142,7 @@ def measure(
     untreated: Sequence[Predictions]
     | None = None,  # the untreated new models', for the paired difference
     setting: str = "",
-    selection: tuple
-    | None = None,  # (olds, answers) on the selection split: the "as in the paper" figures
+    selection: tuple | None = None,  # (olds, answers) on the selection split: the figures there
 ) -> Row:
     """A method's row over seeds.
 
@@ -298,13 +297,17 @@ class ResultTable:
     # what that column of the rows holds: accuracy, or the mean of a score, such as ROUGE-1
     quantity: str = "accuracy"
     unjudged: str = ""  # why no claim may be judged on it, such as "models at chance"; "": it may
-    # the split of the "as in the paper" columns; rows hold their figures of selection, by which
-    # settings are chosen
+    # the split that the paper reports on; rows hold figures of selection, by which settings are
+    # chosen
     reported: str = "selection"
     measure: str = ""  # of answers to questions: choice, choice per character, number or rouge1
-    # whether the "as in the paper" columns are of selection and test together, the two halves of
-    # the validation set that the papers report on
+    # whether the paper reports on selection and test together, the two halves of the validation set
     whole: bool = False
+
+    @property
+    def _reported_on(self) -> str:
+        """Where the figures beside those on test come from."""
+        return "on the whole validation set" if self.whole else f"on {self.reported}"
 
     def cells(self) -> tuple[list, list]:
         """(header, lines) as text."""
@@ -321,7 +324,7 @@ class ResultTable:
             f"{pfr} %",
             "as old %",
             f"{what} − untreated",
-            f"as in the paper: {what} %",
+            f"{self._reported_on}: {what} %",
             f"{nfr} %",
             "seeds",
         ]

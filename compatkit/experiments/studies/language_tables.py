@@ -260,7 +260,7 @@ def notes(study: LanguageStudy, name: str | None = None) -> tuple:
 def _origin_of_bases(study: LanguageStudy) -> str:
     """Whose bases they are, and on what they were pretrained."""
     if study.scale == "paper":
-        return '"as in the paper": reported on test'
+        return "the bases are the published ones"
     others = any(map(reads_other_texts, study.names))
     whose = "other tasks' training splits" if others else "the task's training split"
     return f"the bases were pretrained here, on the text of {whose} only"

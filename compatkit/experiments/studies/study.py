@@ -36,7 +36,6 @@ from ..models.trainings import build, encoded, train_once
 from ..models.treatments import method
 from compatkit.experiments.models.upgrades import (
     GRID_SEEDS,
-    WHOLE,
     Search,
     Upgrade,
     nfr_words,
@@ -726,7 +725,6 @@ class Study:
                 lines += [
                     f"settings tried on {min(self.seeds, GRID_SEEDS)} of {self.seeds} seed(s), "
                     "chosen on all their selection splits together, reported on test",
-                    f'"as in the paper": chosen {self._where_the_paper_reports(upgrade)}',
                 ]
             lines += ["the old model is deterministic: one run serves all seeds"] * (
                 old.deterministic
@@ -765,14 +763,6 @@ class Study:
     def reports_test(self) -> bool:
         """Whether the paper reports on what is the test split here: so with its images."""
         return self.scale == "paper" and bool(self.task.image_field)
-
-    def _where_the_paper_reports(self, upgrade: Upgrade) -> str:
-        """How the "as in the paper" figures come about, in words."""
-        if upgrade.whole:
-            return f"on selection, reported on {WHOLE}"
-        return (
-            "on selection, reported on test" if self.reports_test else "and reported on selection"
-        )
 
     def figures(self, paper: str, table: int | str, **conditions: str) -> dict:
         """The paper's figures, at its own scale; nothing at any other."""

@@ -263,7 +263,7 @@ def test_the_markdown_table_shows_every_measure():
         "3",
     ]
     assert payer[6] == "-4.00 [-5.00, -3.00] (pays with accuracy)"
-    assert fair[7:9] == ["95.00 ± 1.00", "4.00 ± 0.20"] and header[7].startswith("as in the paper")
+    assert fair[7:9] == ["95.00 ± 1.00", "4.00 ± 0.20"] and header[7].startswith("on selection")
     assert (
         old[3:6] == ["–", "–", "–"] and old[2] == "90.00 ± 1.00"
     )  # it has no flips against itself
