@@ -812,6 +812,12 @@ def interpolate(old: Path, new: Path, alpha: float, out: Path) -> None:
     "them fit",
 )
 @click.option(
+    "--show",
+    default="",
+    metavar="PAPER",
+    help="what was reproduced of a paper, such as gated-fusion, from what is kept",
+)
+@click.option(
     "--export",
     type=_FILE,
     metavar="DIR",
@@ -845,6 +851,7 @@ def tables(
     json: bool,
     device: str,
     memory: float | None,
+    show: str,
     export: Path | None,
     data_dir: str,
 ) -> None:
@@ -857,6 +864,10 @@ def tables(
         return _plan(only, task, seeds or 0, device, memory or 0.0, json)
     if verify:
         context.exit(_verify(only, data_dir, workers or 0, allow_unchecked))
+    if show:
+        from compatkit.experiments.judging.result_pages import shown_in_terminal
+
+        return _print(shown_in_terminal(show))
     if export:
         return _export(export)
     from compatkit.experiments.planning.catalogue import jobs, state_lines, survey

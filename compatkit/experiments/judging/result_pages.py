@@ -4,22 +4,32 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'CSV_COLUMNS', 'Paper', 'paper_of', 'title_of', 'unclean_runs', 'unclean_words', 'table_section',
-           'paper_page', 'origins', 'index_page', 'results_csv', 'methods_page', 'write_equal_accuracy_pictures',
-           'stale_pictures', 'result_pages', 'out_of_step', 'write_pages']
+           'conclusion', 'shown_in_terminal', 'paper_page', 'origins', 'index_page', 'results_csv', 'methods_page',
+           'write_equal_accuracy_pictures', 'stale_pictures', 'result_pages', 'out_of_step', 'write_pages']
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #c53908e1
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, shorten
 from typing import NamedTuple
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #57836c47
-from .claim_verdicts import claims_markdown, claims_words
-from .claims import TASK_TITLES, models_words
+from compatkit.experiments.judging.claim_verdicts import (
+    NOT_TESTED,
+    OPEN,
+    OPPOSITE,
+    PAID,
+    REPRODUCED,
+    Evidence,
+    claims_markdown,
+    claims_words,
+    judged,
+)
+from .claims import CONTROL, TASK_TITLES, Claim, models_words, place_of
 from compatkit.experiments.judging.equal_accuracy import (
     equal_accuracy_picture,
     noise_markdown,
@@ -247,6 +257,71 @@ differences in points with their 95 % intervals, the least favourable one of eac
 upgrade."""
 
 
+def conclusion(
+    paper: Paper,
+    found: Sequence[tuple[Claim, list[Evidence]]],  # as `judged` gives it
+) -> list[str]:
+    """What was reproduced of a paper, in sentences: its first claims, then how all came out."""
+    own = [(claim, given) for claim, given in found if claim.paper == paper.title and given]
+    if not own:
+        return []
+    lines = [_headline(claim, given) for claim, given in own[:_HEADLINES]]
+    words = [{one.word for one in given} for _, given in own]
+    parts = {
+        "reproduced in at least one upgrade and opposite in none": sum(
+            bool({REPRODUCED, PAID} & each) and OPPOSITE not in each for each in words
+        ),
+        "opposite in at least one": sum(OPPOSITE in each for each in words),
+        "open": sum(OPEN in each and not each & {REPRODUCED, PAID, OPPOSITE} for each in words),
+        "not tested": sum(each == {NOT_TESTED} for each in words),
+    }
+    counts = "; ".join(f"{what}: {number}" for what, number in parts.items() if number)
+    return [*lines, f"All {len(own)} claims that were tried, with small models — {counts}."]
+
+
+_HEADLINES = 3
+
+
+def _headline(claim: Claim, given: Sequence[Evidence]) -> str:
+    """A claim with its verdicts; the numbers of the clearest one."""
+    places: dict[str, list[str]] = {}
+    for one in given:
+        places.setdefault(one.word, []).append(place_of(one.name))
+    told = "; ".join(f"{word} on {', '.join(where)}" for word, where in places.items())
+    clear = min(
+        (one for one in given if one.word != NOT_TESTED), key=lambda one: one.p, default=None
+    )
+    numbers = f" ({place_of(clear.name)}: {clear.words.split(';')[0]})" if clear else ""
+    return f"*{claim.sentence}*: {told}{numbers}."
+
+
+def shown_in_terminal(
+    name: str,  # of a paper's page, such as gated-fusion
+    results: str | Path | None = None,  # the folder results/; the project's by default
+) -> str:
+    """A paper's conclusion and the table that its first claim is judged on, as plain text;
+    ValueError names the pages that there are.
+    """
+    pages = {paper.page.removesuffix(".md"): paper for paper in PAPERS}
+    if name not in pages:
+        raise ValueError(f"results/ has no page {name!r}; it has {', '.join(pages)}")
+    found = judged(results)
+    said = conclusion(pages[name], found) or ["No claim was tried."]
+    lines = [fill(one.replace("*", ""), 96, subsequent_indent="  ") for one in said]
+    own = [pair for pair in found if pair[0].paper == pages[name].title and pair[1]]
+    tried = [given for claim, given in own if claim != CONTROL]
+    if not tried:
+        return "\n".join(lines) + "\n"
+    table = min(tried[0], key=lambda one: one.p).name
+    rows = [["method", "setting", "accuracy %", "NFR %", "seeds"]]
+    for row in kept_tables(results)[table].rows:
+        numbers = [_percent(row.accuracy), _percent(row.nfr), str(row.seeds)]
+        rows.append([row.method, shorten(row.words, 60), *numbers])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    body = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join([*lines, "", title_of(table), *body]) + "\n"
+
+
 def _claims_by_paper(results: Path) -> dict[str, str]:
     """Title of a paper → its claims as a Markdown table."""
     blocks = claims_markdown(results).strip().split("\n\n")
@@ -262,7 +337,9 @@ def paper_page(
     claims = _claims_by_paper(results).get(paper.title, "")
     lines = [f"# {paper.title}: results", ""]
     lines += [f"The paper: <{paper.link}>", ""] if paper.link else []
-    lines += ["## The paper's claims, judged here", "", _RULE, claims, ""] if claims else []
+    if said := conclusion(paper, judged(results)):
+        lines += ["## What was reproduced", "", *(f"- {one}" for one in said), ""]
+    lines += ["## The paper's claims, judged here", "", _RULE, "", claims, ""] if claims else []
     lines += ["## How to read the tables", "", _COLUMNS, ""]
     if paper.retired:
         lines += [f"*No longer kept*: {paper.retired} Their commands still make them.", ""]

@@ -8,12 +8,16 @@ from shutil import copytree
 
 import pytest
 
+from compatkit.experiments.judging.claim_verdicts import VERDICTS, judged
 from compatkit.experiments.judging.result_pages import (
     CSV_COLUMNS,
+    PAPERS,
+    conclusion,
     origins,
     out_of_step,
     paper_of,
     result_pages,
+    shown_in_terminal,
     stale_pictures,
     title_of,
     unclean_runs,
@@ -182,3 +186,24 @@ def test_runs_by_unknown_code_are_counted(tmp_path):
     assert not any(unclean_runs(tmp_path).values())
     count = len(read_records(tmp_path / folder.name))
     assert f"For the other {count:,} nobody can tell" in origins(tmp_path)
+
+
+def test_a_page_begins_with_what_was_reproduced():
+    found = judged(ROOT / "results")
+    for paper in PAPERS:
+        said = conclusion(paper, found)
+        tried = [claim for claim, given in found if claim.paper == paper.title and given]
+        assert f"All {len(tried)} claims" in said[-1] and len(said) <= 4
+        assert tried[0].sentence in said[0] and any(word in said[0] for word in VERDICTS)
+        page = (ROOT / "results" / paper.page).read_text(encoding="utf-8")
+        assert all(f"- {one}\n" in page for one in said)
+    assert conclusion(PAPERS[0], []) == []
+
+
+def test_a_paper_is_shown_in_a_terminal():
+    for paper in PAPERS:
+        told = shown_in_terminal(paper.page.removesuffix(".md"), ROOT / "results")
+        assert "claims that were tried" in told and "new model" in told
+        assert max(map(len, told.splitlines()[:9])) <= 100
+    with pytest.raises(ValueError, match="'bcw'.*bcwi"):
+        shown_in_terminal("bcw", ROOT / "results")
