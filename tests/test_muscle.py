@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import make_hub_cache
 import numpy as np
@@ -602,6 +603,21 @@ def test_a_units_likelihood_is_the_old_models_of_its_text(tmp_path):
         assert told.top.log_rest.exp().max() <= 1 + 1e-3
         mass = told.top.log_probability.exp().sum(1) + told.top.log_rest.exp()
         assert torch.allclose(mass, torch.ones_like(mass), atol=2e-3)
+
+
+def test_a_unit_is_right_where_all_its_old_tokens_are(tmp_path):
+    targets, _, _, old_rows = aligned(*pair_of_tokenizers(), tmp_path)
+    label, top = torch.tensor(old_rows.tokens[0][1:]), targets.kept.of([0])
+    spans = targets._matched(0)[2].tolist()
+    assert any(end - start > 1 for start, end in spans)
+    for wrong in range(len(label)):
+        token = top.token.clone()
+        token[:, 0] = label
+        token[wrong, 0] = (label[wrong] + 1) % len(targets.vocabulary)
+        told = top._replace(token=token)
+        targets.kept = SimpleNamespace(of=lambda rows, told=told: told)
+        right = targets._example(0).right.tolist()
+        assert right == [not start <= wrong < end for start, end in spans]
 
 
 def test_rows_that_do_not_belong_together_are_refused(tmp_path):
