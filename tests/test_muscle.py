@@ -816,6 +816,19 @@ def test_teachers_that_do_not_fit_are_refused(teachers, tmp_path):
     )
 
 
+@pytest.mark.parametrize("side", ["old", "new"])
+def test_a_head_that_does_more_than_multiply_is_refused(teachers, side):
+    """Of the old base that is asked at every step, or of the new one that is trained."""
+    _, fresh, kept = teachers
+    model, old = fresh(), tiny_llama.llama(vocabulary=len(fresh().get_output_embeddings().weight))
+    twice = {"old": old, "new": model}[side].get_output_embeddings()
+    handle = twice.register_forward_hook(lambda module, given, made: 2 * made)
+    objective = Compatibility(old if side == "old" else kept["old"])
+    with pytest.raises(ValueError, match="not its hidden states times its head"):
+        train_compatibility_adapter(model, ROWS, RECIPE, objective)
+    handle.remove()
+
+
 class Kill(TrainerCallback):
     """Ends a training at its first checkpoint."""
 
