@@ -816,6 +816,22 @@ def test_teachers_that_do_not_fit_are_refused(teachers, tmp_path):
     )
 
 
+def test_every_setting_is_in_the_configuration(teachers):
+    kept = teachers[2]
+    plain = Compatibility(kept["old"]).configuration()
+    for name, value in {"mask": "none", "temperature": 1.5, "cross_entropy": 0.25}.items():
+        changed = Compatibility(kept["old"], **{name: value}).configuration()
+        assert changed == plain | {name: value} != plain
+    assert Compatibility(kept["new"]).configuration()["old"] != plain["old"]
+
+
+def test_an_old_model_that_is_asked_at_every_step_answers_without_dropout(teachers):
+    old, fresh, _ = teachers
+    old.train()
+    Compatibility(old).loss(fresh(), tiny_llama.batch_of(ROWS, range(3)))
+    assert not any(part.training for part in old.modules())
+
+
 @pytest.mark.parametrize("side", ["old", "new"])
 def test_a_head_that_does_more_than_multiply_is_refused(teachers, side):
     """Of the old base that is asked at every step, or of the new one that is trained."""
