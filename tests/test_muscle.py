@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import make_hub_cache
 import numpy as np
@@ -604,6 +605,21 @@ def test_a_units_likelihood_is_the_old_models_of_its_text(tmp_path):
         assert torch.allclose(mass, torch.ones_like(mass), atol=2e-3)
 
 
+def test_a_unit_is_right_where_all_its_old_tokens_are(tmp_path):
+    targets, _, _, old_rows = aligned(*pair_of_tokenizers(), tmp_path)
+    label, top = torch.tensor(old_rows.tokens[0][1:]), targets.kept.of([0])
+    spans = targets._matched(0)[2].tolist()
+    assert any(end - start > 1 for start, end in spans)
+    for wrong in range(len(label)):
+        token = top.token.clone()
+        token[:, 0] = label
+        token[wrong, 0] = (label[wrong] + 1) % len(targets.vocabulary)
+        told = top._replace(token=token)
+        targets.kept = SimpleNamespace(of=lambda rows, told=told: told)
+        right = targets._example(0).right.tolist()
+        assert right == [not start <= wrong < end for start, end in spans]
+
+
 def test_rows_that_do_not_belong_together_are_refused(tmp_path):
     old_tokenizer, new_tokenizer = pair_of_tokenizers()
     targets, new_rows, model, old_rows = aligned(old_tokenizer, new_tokenizer, tmp_path)
@@ -798,6 +814,35 @@ def test_teachers_that_do_not_fit_are_refused(teachers, tmp_path):
         "the old teacher's kept distributions are of another tokenizer",
         Compatibility(words, kept["new"]),
     )
+
+
+def test_every_setting_is_in_the_configuration(teachers):
+    kept = teachers[2]
+    plain = Compatibility(kept["old"]).configuration()
+    for name, value in {"mask": "none", "temperature": 1.5, "cross_entropy": 0.25}.items():
+        changed = Compatibility(kept["old"], **{name: value}).configuration()
+        assert changed == plain | {name: value} != plain
+    assert Compatibility(kept["new"]).configuration()["old"] != plain["old"]
+
+
+def test_an_old_model_that_is_asked_at_every_step_answers_without_dropout(teachers):
+    old, fresh, _ = teachers
+    old.train()
+    Compatibility(old).loss(fresh(), tiny_llama.batch_of(ROWS, range(3)))
+    assert not any(part.training for part in old.modules())
+
+
+@pytest.mark.parametrize("side", ["old", "new"])
+def test_a_head_that_does_more_than_multiply_is_refused(teachers, side):
+    """Of the old base that is asked at every step, or of the new one that is trained."""
+    _, fresh, kept = teachers
+    model, old = fresh(), tiny_llama.llama(vocabulary=len(fresh().get_output_embeddings().weight))
+    twice = {"old": old, "new": model}[side].get_output_embeddings()
+    handle = twice.register_forward_hook(lambda module, given, made: 2 * made)
+    objective = Compatibility(old if side == "old" else kept["old"])
+    with pytest.raises(ValueError, match="not its hidden states times its head"):
+        train_compatibility_adapter(model, ROWS, RECIPE, objective)
+    handle.remove()
 
 
 class Kill(TrainerCallback):
