@@ -381,3 +381,15 @@ def test_a_task_that_is_too_hard_is_compared_and_nothing_but_such_is_refused(tmp
     }
     with pytest.raises(ValueError, match="in any of 1 tasks"):
         compare_suites(*(tmp_path / "one" / side for side in ("old", "new")))
+
+
+@pytest.mark.parametrize("option", [("--on-changed", "compare"), ("--scorer", "x"), ("--limit", 5)])
+def test_options_without_effect_on_tables_are_refused(tmp_path, option):
+    for side in ("old", "new"):
+        (tmp_path / side).mkdir()
+        for task in "ab":
+            (tmp_path / side / f"{task}.csv").write_text("id,label,prediction\n1,a,a\n2,a,b\n")
+    files = [str(tmp_path / side) for side in ("old", "new")]
+    extra = ["--json"] if "--limit" in option else []
+    done = CliRunner().invoke(app, ["compare", *files, *map(str, option), *extra])
+    assert done.exit_code == 1 and option[0] in str(done.exception)
