@@ -376,7 +376,7 @@ def _compare_suites(files: tuple[Path, ...], given: SimpleNamespace) -> int:
 
     alone = ("old", "new", "by", "label", "id", "truth", "slice", "pairs", "cluster")
     alone += ("categorical", "numeric", "task")
-    for option in (*alone, "html", "flips", "picture"):
+    for option in (*alone, "html", "flips", "picture", *(["limit"] if _typed("limit") else [])):
         if getattr(given, option):
             raise ValueError(
                 f"--{option} is for two files, and these are folders of tasks: compare one task's "

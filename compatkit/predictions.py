@@ -904,12 +904,16 @@ def check_columns(
             if between
             else found(names, "id")
         )
-        raise ValueError(f"the column `id` is missing ({told}): add one that names each example")
+        raise ValueError(
+            f"the column `id` is missing ({told}): add one that names each example, or say which "
+            "does (--rename id=COLUMN)"
+        )
     answers = ("prediction", "logits", "probabilities", "correct", "score", "text")
     if not any(name in answers or name.startswith(("logit_", "prob_")) for name in names):
         raise ValueError(
             "none of `prediction`, `logits`, `probabilities`, `correct`, `score`, `text` is there "
-            f"({found(names, 'prediction')})"
+            f"({found(names, 'prediction')}): say which column holds the answers (--rename "
+            "prediction=COLUMN)"
         )
 
 

@@ -640,9 +640,12 @@ _COLUMNS = {
 _LARGEST_INTEGER = 2**53 - 1  # JavaScript's numbers hold no larger ones exactly
 
 
+_PLAIN = (float, int, str, bool)
+
+
 def _value(value):
     """A cell as None, a number or clean text."""
-    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+    if type(value) not in _PLAIN and hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()  # a numpy scalar
     if value is None or (isinstance(value, float) and value != value):
         return None
@@ -680,10 +683,16 @@ def _column(key, values, name=None):
     return column | {"names": names, "codes": [codes[value] for value in values]}
 
 # %% ../../nbs/compare/page.ipynb #f41260f9
-def _texts_in(column):
-    """What occurs in a column, as text."""
-    values = column.get("names", column.get("values"))
-    return {str(value) for value in values if value is not None}
+def _any_in(column):
+    """Whether a column holds anything."""
+    return any(value is not None for value in column.get("names", column.get("values")))
+
+
+def _values_of(rows, keys):
+    """The values of a column whose name some keys become once they are cleaned."""
+    if len(keys) == 1:
+        return [row.get(keys[0]) for row in rows]
+    return [next((row[key] for key in reversed(row) if key in keys), None) for row in rows]
 
 
 def _quadrants_of(texts):
@@ -714,14 +723,22 @@ class Table:
                     f"row {number} is a {type(row).__name__}: every row must be a dictionary, "
                     "such as {'id': …, 'quadrant': …}"
                 )
-        rows = [{_clean(str(key)): value for key, value in row.items()} for row in rows]
-        keys = dict.fromkeys([*_COLUMNS, *(key for row in rows for key in row)])
-        columns = [_column(key, [row.get(key) for row in rows]) for key in keys]
-        texts = {column["key"]: _texts_in(column) for column in columns}
+        given: dict[str, dict] = {key: {key: 0} for key in _COLUMNS}  # name -> keys that become it
+        for key in dict.fromkeys(key for row in rows for key in row):
+            given.setdefault(_clean(str(key)), {})[key] = 0
+        columns = [_column(name, _values_of(rows, [*keys])) for name, keys in given.items()]
         self.n = len(rows)
-        self.columns = [column for column in columns if texts[column["key"]]]
-        self.texts = {key: found for key, found in texts.items() if found}
-        self.quadrants = _quadrants_of(self.texts.get("quadrant", ()))
+        self.columns = [column for column in columns if _any_in(column)]
+        self._texts: dict[str, set] = {}
+        self.quadrants = _quadrants_of(self.texts("quadrant"))
+
+    def texts(self, key: str) -> set[str]:
+        """What occurs in a column, as text; nothing where there is no such column."""
+        if key not in self._texts:
+            column = next((one for one in self.columns if one["key"] == key), {"values": []})
+            held = column.get("names", column.get("values"))
+            self._texts[key] = {str(value) for value in held if value is not None}
+        return self._texts[key]
 
     def cell(self, column: dict, row: int) -> dict:
         """What the page shows without JavaScript: text, and a symbol for the quadrant."""
@@ -762,7 +779,7 @@ class Table:
             where["quadrant"] = next(
                 (text for text in self.quadrants if _quadrant_key(text) == where["quadrant"]), None
             )
-        found = where and all(text in self.texts.get(key, ()) for key, text in where.items())
+        found = where and all(text in self.texts(key) for key, text in where.items())
         return json.dumps(where, ensure_ascii=False) if found else None
 
     def json(self) -> str:
@@ -824,7 +841,7 @@ def _flips_sentence(table, rows_left_out, csv_name):
     if not table.n and not rows_left_out:
         return "There is no flip to show.", ""
     words = f"{_several(table.n, 'example', 'examples')}, old and new answer side by side."
-    if {"old_text", "new_text"} <= set(table.texts):
+    if {"old_text", "new_text"} <= {column["key"] for column in table.columns}:
         words += (
             " Words that only the old answer has are struck through, words that only the new "
             "one has are underlined."

@@ -42,6 +42,8 @@ class Reader(NamedTuple):
     join: Callable[..., dict] = (
         join_logs  # old, new, on_missing, errors, on_changed, pass_at → the fields of a Pair
     )
+    # the fields of Wanted that it follows; "side": models or prompts that one file holds together
+    choices: tuple[str, ...] = ("task", "scorer", "metric", "side", "errors")
 
 
 def _holds_harness(path: Path, head: bytes) -> bool:
@@ -74,22 +76,31 @@ def _guarded(read: Callable[[Path, Wanted], Any]) -> Callable[[Path, Wanted], An
     return guarded
 
 
-_MODULES = (
-    inspect_logs,
-    promptfoo,
-    mlflow_tables,
-    every_eval,
-    nemo,
-    helm,
-    rankings,
-    evalplus,
-    swe_bench,
-    openai_evals,
-    deepeval,
-)
+_CHOICES = {
+    inspect_logs: ("task", "scorer", "metric"),
+    promptfoo: ("task", "metric", "side"),
+    mlflow_tables: ("task", "metric"),
+    every_eval: ("task", "scorer", "metric", "side"),
+    nemo: ("task", "scorer"),
+    helm: ("task", "metric"),
+    rankings: ("metric",),
+    evalplus: ("task", "metric"),
+    swe_bench: ("task", "metric"),
+    openai_evals: ("task", "metric"),
+    deepeval: ("task", "metric"),
+}
 READERS = (
-    *(Reader(module.NAME, module.holds, _guarded(module.read)) for module in _MODULES),
-    Reader(lm_eval.NAME, _holds_harness, _guarded(lm_eval.read_wanted), _join_harness),
+    *(
+        Reader(module.NAME, module.holds, _guarded(module.read), choices=(*choices, "errors"))
+        for module, choices in _CHOICES.items()
+    ),
+    Reader(
+        lm_eval.NAME,
+        _holds_harness,
+        _guarded(lm_eval.read_wanted),
+        _join_harness,
+        ("task", "metric"),
+    ),
 )
 GROUP = "compatkit.readers"  # of entry points
 
@@ -161,6 +172,7 @@ def read_logs(
             f"{old.name} is {_a(kinds[0])} and {new.name} is {_a(kinds[1])}: both must be of one "
             "kind"
         )
+    _refuse_without_effect(readers[0], wanted, sides)
     logs = [
         readers[0].read(path, wanted._replace(side=side) if side else wanted)
         for path, side in zip((old, new), sides)
@@ -181,6 +193,24 @@ def read_logs(
             "wrong already: leave it out, or name a metric of scores with --metric"
         )
     return fields | {"notes": (*fields["notes"], passes(pass_at))}
+
+
+def _refuse_without_effect(reader: Reader, wanted: Wanted, sides: tuple[str, str]) -> None:
+    """Raises ValueError for a choice that the reader would not follow: two models of a file that
+    holds one would be the same run twice, and every gate would hold.
+    """
+    if any(sides) and "side" not in reader.choices:
+        raise ValueError(
+            f"--old {sides[0]} and --new {sides[1]} name two models of one file, and "
+            f"{_a(reader.name)} holds one: name two logs instead"
+        )
+    for option in ("task", "scorer", "metric", "errors"):
+        if (chosen := getattr(wanted, option)) and option not in reader.choices:
+            there = [f"--{one}" for one in reader.choices if one in ("task", "scorer", "metric")]
+            raise ValueError(
+                f"--{option} {chosen} has no effect on {_a(reader.name)}: leave it out, or choose "
+                f"with {' or '.join(there)}"
+            )
 
 
 def no_log(folder: Path) -> str:

@@ -387,7 +387,8 @@ class Suite:
         """Everything as plain values."""
         tasks = {
             name: {"tier": one.tier, "p_worse": one.p, "status": one.status, "reason": one.reason}
-            | {"verdict": one.comparison.verdict, "overall": one.comparison.summary["overall"]}
+            | {"verdict": one.comparison.verdict}
+            | {key: one.comparison.summary[key] for key in ("judged_by", "notes", "overall")}
             for name, one in self.tasks.items()
         }
         return {
@@ -399,16 +400,24 @@ class Suite:
             "missing": self.missing,
         }
 
+    @property
+    def notes(self) -> list[str]:
+        """The sentences that stand at every task, such as what judged them."""
+        of_tasks = [one.comparison.summary["notes"] for one in self.tasks.values()]
+        return [note for note in of_tasks[0] if all(note in other for other in of_tasks)]
+
     def __str__(self) -> str:
         head = f"{self.status}: {visible(self.reason, 2000)}"
-        return "\n\n".join([head, *(as_text(section) for section in suite_sections(self))]) + "\n"
+        notes = "\n".join(visible(note, 500) for note in self.notes)
+        parts = [head, notes, *(as_text(section) for section in suite_sections(self))]
+        return "\n\n".join(filter(None, parts)) + "\n"
 
     def to_markdown(self) -> str:
         """Short, for a pull request's comment."""
         head = f"### {self.status}\n\n{prose(self.reason)}"
-        return (
-            "\n\n".join([head, *(as_markdown(section) for section in suite_sections(self))]) + "\n"
-        )
+        notes = "\n".join(f"- {prose(note, 500)}" for note in self.notes)
+        parts = [head, notes, *(as_markdown(section) for section in suite_sections(self))]
+        return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def suite_sections(suite: Suite) -> Iterator[Section]:

@@ -1,5 +1,6 @@
 """Formats are found by content; two kinds are not compared; the command reads them all."""
 
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -145,3 +146,42 @@ def test_a_reader_that_is_none_is_named_with_its_package(tmp_path, monkeypatch, 
     (tmp_path / "a.txt").write_text("?")
     with pytest.raises(ValueError, match="our_tool = ours:READER of ours"):
         readers.reader_of(tmp_path / "a.txt")
+
+
+# --- choices that a reader would not follow -------------------------------------------------------
+
+
+def test_two_models_of_a_log_that_holds_one_are_refused():
+    log = str(LOGS / "old.eval")
+    done = CliRunner().invoke(app, ["compare", log, "--old", "a", "--new", "b"])
+    assert done.exit_code == 1 and "name two logs instead" in str(done.exception)
+
+
+@pytest.mark.parametrize("option", ["task", "scorer", "metric", "side", "errors"])
+def test_a_choice_without_effect_is_refused_by_every_reader(tmp_path, monkeypatch, option):
+    paths = tmp_path / "a", tmp_path / "b"
+    for path in paths:
+        path.write_text("MINE")
+    for reader in readers.READERS:
+        own = reader._replace(
+            holds=lambda path, head: head == b"MINE",
+            read=lambda path, wanted: path,
+            join=lambda *how: {"notes": ()},
+        )
+        monkeypatch.setattr(readers, "READERS", (own,))
+        sides = ("x", "y") if option == "side" else ("", "")
+        wanted = Wanted(**({} if option == "side" else {option: "drop"}))
+        if option in own.choices:
+            assert readers.read_logs(*paths, wanted=wanted, sides=sides)
+            continue
+        with pytest.raises(ValueError, match="--old x and --new y" if sides[0] else f"--{option}"):
+            readers.read_logs(*paths, wanted=wanted, sides=sides)
+
+
+@pytest.mark.parametrize("reader", readers.READERS, ids=lambda reader: reader.name)
+def test_every_choice_is_read_by_its_reader(reader):
+    """What a reader says that it follows stands in its source."""
+    modules = {module.NAME: module for module in (*readers._CHOICES, readers.lm_eval)}
+    source = inspect.getsource(modules[reader.name])
+    followed = {one for one in ("task", "scorer", "metric", "side") if f"wanted.{one}" in source}
+    assert followed == {*reader.choices} - {"errors"}

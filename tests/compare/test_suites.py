@@ -381,3 +381,28 @@ def test_a_task_that_is_too_hard_is_compared_and_nothing_but_such_is_refused(tmp
     }
     with pytest.raises(ValueError, match="in any of 1 tasks"):
         compare_suites(*(tmp_path / "one" / side for side in ("old", "new")))
+
+
+@pytest.mark.parametrize("option", [("--on-changed", "compare"), ("--scorer", "x"), ("--limit", 5)])
+def test_options_without_effect_on_tables_are_refused(tmp_path, option):
+    for side in ("old", "new"):
+        (tmp_path / side).mkdir()
+        for task in "ab":
+            (tmp_path / side / f"{task}.csv").write_text("id,label,prediction\n1,a,a\n2,a,b\n")
+    files = [str(tmp_path / side) for side in ("old", "new")]
+    extra = ["--json"] if "--limit" in option else []
+    done = CliRunner().invoke(app, ["compare", *files, *map(str, option), *extra])
+    assert done.exit_code == 1 and option[0] in str(done.exception)
+
+
+def test_what_every_task_shares_is_said_once(tmp_path):
+    for side, said in (("old", "aaab"), ("new", "aabb")):
+        (tmp_path / side).mkdir()
+        rows = "".join(f"{n},a,{one}\n" for n, one in enumerate(said))
+        for task in "xy":
+            (tmp_path / side / f"{task}.csv").write_text("task_id,gold,response\n" + rows)
+    found = compare_suites(tmp_path / "old", tmp_path / "new")
+    told = "Taken by their names: 'task_id' for `id`"
+    assert str(found).count(told) == 1
+    assert found.to_markdown().count("Taken by their names") == 1
+    assert found.to_dict()["tasks"]["x"]["judged_by"] == "`response` against `gold`"
