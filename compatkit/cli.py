@@ -1000,11 +1000,14 @@ def _verify(names, data_dir, workers, allow_unchecked):
     """Prove the kept tables, telling of each as it comes. Gives the exit status."""
     from collections import Counter
 
+    from tqdm import tqdm
+
     from compatkit.experiments.judging.verification import verify
     from compatkit.experiments.planning.catalogue import kept_names
 
     counts, numbers = Counter(), 0
-    for name, word, count, detail in verify(kept_names(names), data_dir, workers):
+    found = verify(kept_names(names), data_dir, workers)
+    for name, word, count, detail in tqdm(found, unit=" checked", disable=None):
         counts[word] += 1
         numbers += count
         _print(

@@ -232,8 +232,10 @@ def refuse_missing(
 def _refuse_missing_encoder(chosen: SimpleNamespace, source: object) -> None:
     """FileNotFoundError without the encoder of texts that the mini scale will ask for."""
     mini = chosen.scale == "mini" or (chosen.scale == "auto" and which("nvidia-smi") is None)
-    scratch = chosen.table == "2a" or getattr(chosen, "from_results", False)  # may need none
-    if not mini or scratch or not hasattr(chosen, "encoder") or (source and source.image):
+    # table 2a begins with random weights, and `decisions` goes without what is not at hand
+    without = chosen.table == "2a" or hasattr(chosen, "models_of")
+    without |= getattr(chosen, "from_results", False) or not hasattr(chosen, "encoder")
+    if not mini or without or (source and source.image):
         return
     find_encoder = definitions_of("compatkit.training.models")["find_encoder"]
     for encoder in (chosen.encoder, getattr(chosen, "old_encoder", "") or chosen.encoder):

@@ -192,17 +192,30 @@ class Cost(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """A recommendation, as a terminal shows it."""
+    """A recommendation; text for a terminal, HTML for a page."""
 
     method: str  # "" where nothing was compared
     reasons: tuple[str, ...]  # sentences
     outcomes: dict[str, tuple[str, ...]]  # "better", "worse", ... → what is said of each method
 
+    @property
+    def verdict(self) -> str:
+        """The recommendation in a word or two."""
+        return f"Recommended: {self.method}." if self.method else "No recommendation."
+
     def __str__(self):
-        said = [f"Recommended: {self.method}." if self.method else "No recommendation."]
-        lines = [" ".join([*said, *self.reasons])]
+        lines = [" ".join([self.verdict, *self.reasons])]
         lines += [f"{name}: {'; '.join(of)}." for name, of in self.outcomes.items() if of]
         return "\n".join(fill(line, 96, subsequent_indent="  ") for line in lines)
+
+    def _repr_html_(self) -> str:
+        groups = (
+            f"<li><b>{name}</b>: {escape('; '.join(of))}.</li>"
+            for name, of in self.outcomes.items()
+            if of
+        )
+        reasons = escape(" ".join(self.reasons))
+        return f"<p><b>{escape(self.verdict)}</b> {reasons}</p><ul>{''.join(groups)}</ul>"
 
 
 def value(

@@ -331,6 +331,10 @@ def test_a_missing_encoder_is_named_where_it_would_be_asked(encoder, tmp_path, m
     with pytest.raises(SystemExit, match=encoder):
         papermill_engine.refuse_early(with_parameters("gated_fusion", **given, scale="mini"))
     papermill_engine.refuse_early(with_parameters("gated_fusion", **given, scale="smoke"))
+    from_scratch = with_parameters("distillation", **given, scale="mini", table="2a")
+    papermill_engine.refuse_early(from_scratch)
+    unused = with_parameters("decisions", **given, scale="mini", from_results=False)
+    papermill_engine.refuse_early(unused)
 
 
 def test_right_parameters_pass(tmp_path):
