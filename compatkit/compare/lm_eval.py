@@ -360,6 +360,48 @@ def _block(name, keys, sides, metric, less, pass_at):
     return Block(name, keys, answers, scores), told
 
 # %% ../../nbs/compare/lm_eval.ipynb #a0f6a785
+def _filters(run, task):
+    """The filters of a task in the order of the file, and whether its lines name them."""
+    keys = [key for key in run.samples if key.task == task]
+    named = any("filter" in run.samples[key] for key in keys)
+    return list(dict.fromkeys(map(_filter_of, keys))), named
+
+
+def _with_filter_names(old, new, on_changed):
+    """Both runs, with the filters of the harness of 2024, which wrote no names, called as those of
+    the other run, in their order; and notes.
+
+    Raises ValueError for such filters unless what was changed is to be compared.
+    """
+    runs, notes = [old, new], []
+    for task in dict.fromkeys(key.task for key in new.samples):
+        (first, told), (second, named) = (_filters(run, task) for run in (old, new))
+        if told == named or len(first) != len(second) or first == second:
+            continue
+        side, names = (1, (second, first)) if told else (0, (first, second))
+        run, other = runs[side], runs[1 - side]
+        order = f"{task}: the filters of {run.name} have no names, those of {other.name} are "
+        order += ", ".join(names[1])
+        if on_changed == "error":
+            raise ValueError(
+                f"{order}; take them in this order with --on-changed compare "
+                '(wanted={"on_changed": "compare"})'
+            )
+        notes.append(f"{order}: they are taken in this order.")
+        called = dict(zip(*names))
+        runs[side] = run._replace(
+            samples={_renamed(key, task, called): one for key, one in run.samples.items()}
+        )
+    return *runs, notes
+
+
+def _renamed(key, task, called):
+    """The key of a task's line with its filter called otherwise."""
+    if key.task != task:
+        return key
+    return key._replace(id=f"{key.id.partition('/')[0]}/{called[_filter_of(key)]}")
+
+
 def join_samples(
     old: Samples,
     new: Samples,  # Samples
@@ -372,8 +414,9 @@ def join_samples(
 
     Raises ValueError for other tasks, documents, prompts or right answers.
     """
+    old, new, called = _with_filter_names(old, new, on_changed)
     shared, left_out = shared_keys(old, new, on_missing)
-    notes = [*old.notes, *new.notes, *_check_hashes(old, new, shared, on_changed)]
+    notes = [*old.notes, *new.notes, *called, *_check_hashes(old, new, shared, on_changed)]
     blocks, more = _blocks(old, new, shared, pass_at)
     if any(left_out.values()):
         notes.insert(

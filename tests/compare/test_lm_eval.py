@@ -291,6 +291,32 @@ def test_filters_without_names_are_numbered(tmp_path):
     assert (pair.new != pair.label).tolist() == [False, True, True, False]
 
 
+@pytest.mark.parametrize("nameless", ["old", "new"])
+def test_filters_without_names_are_taken_in_the_order_of_the_other_run(tmp_path, nameless):
+    right = {
+        "old": {"strict": [1, 1], "flexible": [1, 0]},
+        "new": {"strict": [0, 1], "flexible": [1, 1]},
+    }
+    sides = []
+    for side, filters in right.items():
+        made = [
+            sample(n, filter=name, exact_match=float(value))
+            for name, values in filters.items()
+            for n, value in enumerate(values)
+        ]
+        if side == nameless:
+            made = [{key: one[key] for key in one if key != "filter"} for one in made]
+        sides.append(written(tmp_path / side, made))
+    with pytest.raises(ValueError, match="strict, flexible.*--on-changed compare"):
+        read_pair(*sides)
+    pair = read_pair(*sides, wanted=Wanted(on_changed="compare"))
+    named = [f"sums (exact_match, {one})" for one in ("strict", "flexible")]
+    assert pair.task.tolist() == [named[0]] * 2 + [named[1]] * 2
+    assert (pair.old == pair.label).tolist() == [True, True, True, False]
+    assert (pair.new == pair.label).tolist() == [False, True, True, True]
+    assert any("taken in this order" in note for note in pair.notes)
+
+
 def test_a_run_that_only_predicted_is_refused(tmp_path):
     made = [sample(n, metrics=["bypass"], bypass=999) for n in range(3)]
     with pytest.raises(ValueError, match="--predict_only"):
