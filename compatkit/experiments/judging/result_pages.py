@@ -25,7 +25,8 @@ from compatkit.experiments.judging.claim_verdicts import (
     PAID,
     REPRODUCED,
     Evidence,
-    claims_markdown,
+    Judged,
+    claims_table,
     claims_words,
     judged,
 )
@@ -257,29 +258,40 @@ differences in points with their 95 % intervals, the least favourable one of eac
 upgrade."""
 
 
+_HEADLINES = 3
+
+
+def _tried(paper: Paper, found: Judged) -> Judged:
+    """The claims of a paper that some kept table bears on."""
+    return [(claim, given) for claim, given in found if claim.paper == paper.title and given]
+
+
 def conclusion(
     paper: Paper,
-    found: Sequence[tuple[Claim, list[Evidence]]],  # as `judged` gives it
+    found: Judged,  # as `judged` gives it
 ) -> list[str]:
     """What was reproduced of a paper, in sentences: its first claims, then how all came out."""
-    own = [(claim, given) for claim, given in found if claim.paper == paper.title and given]
-    if not own:
+    tried = _tried(paper, found)
+    if not tried:
         return []
-    lines = [_headline(claim, given) for claim, given in own[:_HEADLINES]]
-    words = [{one.word for one in given} for _, given in own]
-    parts = {
-        "reproduced in at least one upgrade and opposite in none": sum(
-            bool({REPRODUCED, PAID} & each) and OPPOSITE not in each for each in words
-        ),
-        "opposite in at least one": sum(OPPOSITE in each for each in words),
-        "open": sum(OPEN in each and not each & {REPRODUCED, PAID, OPPOSITE} for each in words),
-        "not tested": sum(each == {NOT_TESTED} for each in words),
-    }
-    counts = "; ".join(f"{what}: {number}" for what, number in parts.items() if number)
-    return [*lines, f"All {len(own)} claims that were tried, with small models — {counts}."]
+    ends = Counter(_end({one.word for one in given}) for _, given in tried)
+    counts = "; ".join(f"{end}: {ends[end]}" for end in _ENDS.values() if ends[end])
+    lines = [_headline(claim, given) for claim, given in tried[:_HEADLINES]]
+    return [*lines, f"All {len(tried)} claims that were tried — {counts}."]
 
 
-_HEADLINES = 3
+_ENDS = {  # the first of these that a claim has in some upgrade says how it came out
+    OPPOSITE: "opposite in at least one upgrade",
+    REPRODUCED: "reproduced in at least one and opposite in none",
+    PAID: "fewer flips, less accurate",
+    OPEN: "open",
+    NOT_TESTED: "not tested",
+}
+
+
+def _end(words: set[str]) -> str:
+    """How a claim came out in all upgrades together."""
+    return next(end for word, end in _ENDS.items() if word in words)
 
 
 def _headline(claim: Claim, given: Sequence[Evidence]) -> str:
@@ -288,18 +300,21 @@ def _headline(claim: Claim, given: Sequence[Evidence]) -> str:
     for one in given:
         places.setdefault(one.word, []).append(place_of(one.name))
     told = "; ".join(f"{word} on {', '.join(where)}" for word, where in places.items())
-    clear = min(
-        (one for one in given if one.word != NOT_TESTED), key=lambda one: one.p, default=None
-    )
+    clear = min((one for one in given if one.word != NOT_TESTED), key=_p, default=None)
     numbers = f" ({place_of(clear.name)}: {clear.words.split(';')[0]})" if clear else ""
-    return f"*{claim.sentence}*: {told}{numbers}."
+    return f"“{claim.sentence}”: {told}{numbers}."
+
+
+def _p(one: Evidence) -> float:
+    """By which the clearest evidence is found."""
+    return one.p
 
 
 def shown_in_terminal(
     name: str,  # of a paper's page, such as gated-fusion
     results: str | Path | None = None,  # the folder results/; the project's by default
 ) -> str:
-    """A paper's conclusion and the table that its first claim is judged on, as plain text;
+    """A paper's conclusion, and the table on which its first claim is clearest, as plain text;
     ValueError names the pages that there are.
     """
     pages = {paper.page.removesuffix(".md"): paper for paper in PAPERS}
@@ -307,37 +322,35 @@ def shown_in_terminal(
         raise ValueError(f"results/ has no page {name!r}; it has {', '.join(pages)}")
     found = judged(results)
     said = conclusion(pages[name], found) or ["No claim was tried."]
-    lines = [fill(one.replace("*", ""), 96, subsequent_indent="  ") for one in said]
-    own = [pair for pair in found if pair[0].paper == pages[name].title and pair[1]]
-    tried = [given for claim, given in own if claim != CONTROL]
-    if not tried:
-        return "\n".join(lines) + "\n"
-    table = min(tried[0], key=lambda one: one.p).name
-    rows = [["method", "setting", "accuracy %", "NFR %", "seeds"]]
-    for row in kept_tables(results)[table].rows:
+    lines = [fill(one, 96, subsequent_indent="  ") for one in said]
+    tried = [given for claim, given in _tried(pages[name], found) if claim != CONTROL]
+    if tried:
+        clear = min(tried[0], key=_p).name
+        lines += ["", title_of(clear), *_plain_table(kept_tables(results)[clear])]
+    return "\n".join(lines) + "\n"
+
+
+def _plain_table(table: ResultTable) -> list[str]:
+    """The lines of a table for a terminal, with what matters most."""
+    rows = [["method", "setting", f"{table.quantity} %", "NFR %", "seeds"]]
+    for row in table.rows:
         numbers = [_percent(row.accuracy), _percent(row.nfr), str(row.seeds)]
         rows.append([row.method, shorten(row.words, 60), *numbers])
     widths = [max(map(len, column)) for column in zip(*rows)]
-    body = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    return "\n".join([*lines, "", title_of(table), *body]) + "\n"
-
-
-def _claims_by_paper(results: Path) -> dict[str, str]:
-    """Title of a paper → its claims as a Markdown table."""
-    blocks = claims_markdown(results).strip().split("\n\n")
-    return {block.split("claim of ", 1)[1].split(" |", 1)[0]: block for block in blocks if block}
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def paper_page(
     paper: Paper,
     results: Path,  # the folder results/
     tables: Mapping[str, ResultTable],  # kept tables by name
+    found: Judged,  # as `judged` gives it
 ) -> str:
     """The page of a paper as Markdown."""
-    claims = _claims_by_paper(results).get(paper.title, "")
+    claims = claims_table(paper.title, found)
     lines = [f"# {paper.title}: results", ""]
     lines += [f"The paper: <{paper.link}>", ""] if paper.link else []
-    if said := conclusion(paper, judged(results)):
+    if said := conclusion(paper, found):
         lines += ["## What was reproduced", "", *(f"- {one}" for one in said), ""]
     lines += ["## The paper's claims, judged here", "", _RULE, "", claims, ""] if claims else []
     lines += ["## How to read the tables", "", _COLUMNS, ""]
@@ -658,10 +671,11 @@ def result_pages(
     index = index_page(tables, origins(results), pictures, claims_words(results))
     pages = {"README.md": index, "results.csv": results_csv(tables)}
     pages["methods.md"] = methods_page(results)
+    found = judged(results)
     for paper in PAPERS:
         mine = {name: table for name, table in tables.items() if paper_of(name) == paper}
         if mine:
-            pages[paper.page] = paper_page(paper, results, mine)
+            pages[paper.page] = paper_page(paper, results, mine, found)
     return pages
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #81c32ff0

@@ -540,9 +540,8 @@ def _of_today(kept: KeptTable) -> ResultTable:
 
 def _chosen_again(kept: KeptTable, row: Row) -> Row:
     """The row at the weight or price that today's rule of choice takes."""
-    if chosen_again(kept, row) == row:
-        return row
-    return row_again(kept, chosen_again(kept, row))
+    made = chosen_again(kept, row)
+    return row if made == row else row_again(kept, made)
 
 
 def _with_interval(kept: KeptTable, row: Row) -> Row:

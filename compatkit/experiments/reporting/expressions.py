@@ -10,7 +10,7 @@ __all__ = ['POSTERIORS', 'Expression', 'Of', 'PerSplit', 'Mix', 'ConstantGate', 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 # %% ../../../nbs/experiments/reporting/expressions.ipynb #5f308ae1
 from ...decisions import Calibration, Pool, calibrate, choose_price, keep_old, pool
@@ -273,23 +273,15 @@ def ids_of(expressions: Sequence[Expression]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run.id for one in expressions for run in leaves(one)))
 
 
+class _Named(NamedTuple):
+    """Stands for a run of which only the id is asked."""
+
+    id: str
+
+
 def ids_in(data: Sequence) -> tuple[str, ...]:
     """The same of expressions that are stored."""
-
-    def named(one: str | dict) -> Iterator[str]:
-        """The ids in a stored expression, in the order of its fields."""
-        if isinstance(one, str):
-            yield one
-            return
-        for part in fields(_KINDS[one["kind"]]):
-            value = one.get(part.name, 0)
-            plain = isinstance(value, (int, float)) or part.name in ("variant", "space")
-            if plain or (part.name == "posterior" and value in POSTERIORS):
-                continue
-            for each in value if isinstance(value, list) else [value]:
-                yield from named(each)
-
-    return tuple(dict.fromkeys(run for one in data for run in named(one)))
+    return ids_of([from_data(one, _Named) for one in data])
 
 
 def at(

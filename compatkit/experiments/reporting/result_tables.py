@@ -758,7 +758,9 @@ def drop_table(
     name: str,  # of a kept table
     results: str | Path,  # the folder results/
 ) -> None:
-    """Take a table out of its study's file."""
+    """Take a table out of its study's file, and its pictures."""
+    for picture in kept_pictures(name, results):
+        (Path(results) / picture).unlink()
     _change_tables(Path(results) / study_name(name), lambda tables: tables.pop(name, None))
 
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #mdt00002

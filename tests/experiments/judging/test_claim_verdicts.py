@@ -133,6 +133,16 @@ def test_the_least_favourable_comparison_decides_and_is_told():
     assert said(CLEAR, ABOVE) == ("opposite", "third")
 
 
+def test_what_must_hold_everywhere_is_as_clear_as_its_least_clear_comparison():
+    """The mean that lies nearest need not be the least certain one."""
+    made = table(NEW, row("it"), row("near"), row("vague"))
+    asked = pairs_of(LOWEST, made)
+    near, vague = interval(-0.002, -0.0025, -0.0015), interval(-0.01, -0.0198, -0.0002)
+    found = judge(LOWEST, made, dict(zip(asked, (near, vague))))
+    assert found.word == "reproduced" and "it − near" in found.words
+    assert found.p == pytest.approx(vague.p()) and found.p > 100 * near.p()
+
+
 def test_one_of_many_comparisons_refutes_only_at_a_stricter_level():
     made = table(NEW, *(row(name) for name in ("it", "a", "b", "c", "d")))
     asked = pairs_of(LOWEST, made)

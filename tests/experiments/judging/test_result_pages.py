@@ -8,7 +8,8 @@ from shutil import copytree
 
 import pytest
 
-from compatkit.experiments.judging.claim_verdicts import VERDICTS, judged
+from compatkit.experiments.judging.claim_verdicts import VERDICTS, Evidence, judged
+from compatkit.experiments.judging.claims import CLAIMS
 from compatkit.experiments.judging.result_pages import (
     CSV_COLUMNS,
     PAPERS,
@@ -207,3 +208,20 @@ def test_a_paper_is_shown_in_a_terminal():
         assert max(map(len, told.partition("\n\n")[0].splitlines())) <= 100
     with pytest.raises(ValueError, match="'bcw'.*bcwi"):
         shown_in_terminal("bcw", ROOT / "results")
+
+
+@pytest.mark.parametrize(
+    "words, end",
+    [
+        (["open", "reproduced"], "reproduced in at least one"),
+        (["reproduced", "opposite"], "opposite in at least one"),
+        (["fewer flips, less accurate", "open"], "fewer flips, less accurate: 1"),
+        (["not tested", "open"], "open: 1"),
+        (["not tested"], "not tested: 1"),
+    ],
+)
+def test_a_claim_is_counted_once_and_paying_is_no_reproduction(words, end):
+    claim = next(one for one in CLAIMS if one.paper == PAPERS[1].title)
+    given = [Evidence(f"gated_fusion-t{n}-mini-a-1", word, "") for n, word in enumerate(words)]
+    last = conclusion(PAPERS[1], [(claim, given)])[-1]
+    assert last.startswith("All 1 claims") and last.count(": ") == 1 and end in last

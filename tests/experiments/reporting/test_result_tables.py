@@ -934,3 +934,23 @@ def test_a_csv_holds_the_numbers_unrounded_and_no_formula():
     assert line["method"] == "'=new" and line["setting"] == "'@λ 1"
     assert float(line["accuracy_mean"]) == 0.8125 and float(line["nfr_mean"]) == 0.03125
     assert line["nfr_std"] == line["pfr_mean"] == "" and line["records"] == "a b"
+
+
+def test_pictures_are_rounded_in_their_places_alone():
+    """A glyph's scale of 1/64 must not become 1/50, nor a number in a text another one."""
+    drawn = '<g transform="scale(0.015625)"><path d="M {} -1.5"/><text x="{}">0.0156</text></g>'
+    rounded = compatkit.experiments.reporting.result_tables._rounded
+    assert rounded(drawn.format("0.123456", "-7.98765")) == drawn.format("0.12", "-7.99")
+
+
+def test_a_table_that_is_dropped_takes_its_pictures_along(tmp_path):
+    import matplotlib.pyplot as plt
+
+    figure = plt.figure()
+    for name in ("bcwi-x-mini-main", "bcwi-x-mini-main-other"):
+        keep_table(ResultTable(name, ROWS), name, {"": figure, "-curve": figure}, tmp_path)
+    plt.close(figure)
+    drop_table("bcwi-x-mini-main-other", tmp_path)
+    assert list(kept_tables(tmp_path)) == ["bcwi-x-mini-main"]
+    left = kept_pictures("bcwi-x-mini-main", tmp_path)
+    assert {Path(one).stem for one in left} == {"bcwi-x-mini-main", "bcwi-x-mini-main-curve"}
