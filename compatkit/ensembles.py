@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .metrics import FlipCounts, lowest_nfr, on_par, over_seeds
+from .metrics import FlipCounts, keeps_accuracy, lowest_nfr, over_seeds
 from compatkit.predictions import (
     Predictions,
     align,
@@ -282,7 +282,7 @@ class WeightChoice(NamedTuple):
     accuracy: float
     nfr: float
     reference: float  # the accuracy asked for
-    tried: list[tuple[float, float, float, bool]]  # weight, accuracy, NFR, on a par?
+    tried: list[tuple[float, float, float, bool]]  # weight, accuracy, NFR, keeps accuracy?
 
 
 def choose_weight(
@@ -290,13 +290,12 @@ def choose_weight(
     old: Predictions | Sequence[Predictions],
     # of the new models, paired with the old ones by place in the list
     new: Predictions | Sequence[Predictions],
-    # the models to be on a par with; by default `new`
+    # the models whose accuracy is to be kept; by default `new`
     untreated: Predictions | Sequence[Predictions] | None = None,
     weights: ArrayLike = (0.5, 0.6, 0.7, 0.8, 0.9),  # of the NEW model
     space: str = "probability",  # or "logit"
 ) -> WeightChoice:
-    """The weight with the lowest NFR whose accuracy is not below the untreated models'; None if
-    there is none.
+    """The weight that `metrics.lowest_nfr` takes beside the untreated models' accuracy, or None.
 
     Raises ValueError for lists of unequal length.
     """
@@ -314,7 +313,7 @@ def choose_weight(
     )
     reference = float(np.mean([u.correct.mean() for u in untreated]))
     tried = [
-        (float(w), float(a), float(f), on_par(a, reference))
+        (float(w), float(a), float(f), keeps_accuracy(a, reference))
         for w, a, f in zip(curves[0].weight, accuracy, nfr)
     ]
     best = lowest_nfr(accuracy, nfr, reference)

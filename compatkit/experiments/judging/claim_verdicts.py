@@ -56,7 +56,6 @@ from compatkit.experiments.reporting.result_tables import (
 )
 from compatkit.experiments.reporting.verdicts import (
     DECIDING_SEEDS,
-    MARGIN,
     Verdict,
     is_higher,
     is_lower,
@@ -64,7 +63,7 @@ from compatkit.experiments.reporting.verdicts import (
     level_among,
 )
 from ..running.runs import results_folder
-from ...metrics import PairedDifference, mean_interval
+from ...metrics import MARGIN, PairedDifference, mean_interval
 from ...support.paired import CrossedMean
 
 # %% ../../../nbs/experiments/judging/claim_verdicts.ipynb #a989c174

@@ -56,6 +56,7 @@ class Claim:
 # %% ../../../nbs/experiments/judging/claims.ipynb #8be471e1
 _PCT, _GF, _BCWI, _MUSCLE = "Positive-Congruent Training", "Gated Fusion", "BCWI", "MUSCLE"
 _FD, _NEW = ("FD-KL", "FD-LM"), ("new model",)
+_OWN = tuple(f"{name}, the paper's setting" for name in _FD)  # which no search chose
 _MASKS = ("o right", "KL to o everywhere", "CE + ")
 # tables in which a paper's own was tried: PCT's 2, Gated Fusion's 1, and its 1 and 2
 _PCT_2 = tuple(f"distillation:{table}" for table in ("main", "2a", "all_images", "2b", "resnet20"))
@@ -68,8 +69,9 @@ _NEAR_OLD = ("EWC", "prior weight decay", "Mixout", "distillation")
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #claimc01
 _OF_PCT = (
-    Claim(_PCT, "Focal distillation cuts NFR by more than half (table 2)", _PCT_2, _FD, _NEW, 0.5),
-    Claim(_PCT, "… at about equal error", _PCT_2, _FD),
+    Claim(_PCT, "Focal distillation cuts NFR by more than half (table 2)", _PCT_2, _OWN, _NEW, 0.5),
+    # the paper's rows lose .2 to .75 points
+    Claim(_PCT, "… at about equal error (table 2)", _PCT_2, _OWN, within=0.0075),
     Claim(_PCT, "Naive re-weighting does not halve it", _PCT_2, ("naive",), _NEW, 0.5, True),
     Claim(
         _PCT,
@@ -82,8 +84,10 @@ _OF_PCT = (
     Claim(
         _PCT, "Ensembles on both sides have the lowest NFR", _PCT_2, ("ensemble of",), (EACH_OTHER,)
     ),
-    Claim(_PCT, "Focal distillation lowers NFR at all", _PCT_2, _FD, _NEW),
-    Claim(_PCT, "Matching logits lowers it more than matching KL", _PCT_2, ("FD-LM",), ("FD-KL",)),
+    Claim(_PCT, "Focal distillation lowers NFR at all", _PCT_2, _OWN, _NEW),
+    Claim(_PCT, "… without loss of accuracy, at a selected strength (ours)", _PCT_2, _FD),
+    Claim(_PCT, "… and at that strength, too", _PCT_2, _FD, _NEW),
+    Claim(_PCT, "Matching logits lowers it more than matching KL", _PCT_2, _OWN[1:], _OWN[:1]),
     Claim(
         _PCT,
         "Relative NFR without treatment is below 100 %",
@@ -129,7 +133,7 @@ _OF_PCT = (
         _PCT,
         "Focal distillation mends a larger architecture as well (table 4)",
         ("distillation:4",),
-        _FD,
+        _OWN,
         _NEW,
     ),
     Claim(
@@ -144,11 +148,11 @@ _OF_PCT = (
         _PCT,
         "Focal distillation lowers NFR where training examples are added (table 5a)",
         ("distillation:5a",),
-        _FD,
+        _OWN,
         _NEW,
     ),
     Claim(
-        _PCT, "… without loss of accuracy (ours: the paper's loses some)", ("distillation:5a",), _FD
+        _PCT, "… without loss of accuracy, at a selected strength (ours)", ("distillation:5a",), _FD
     ),
     Claim(
         _PCT,
@@ -178,12 +182,12 @@ _OF_PCT = (
         _PCT,
         "Focal distillation lowers NFR where classes are added (table 5b)",
         ("distillation:5b",),
-        _FD,
+        _OWN,
         _NEW,
     ),
     Claim(
         _PCT,
-        "… without loss of accuracy on all classes (ours)",
+        "… without loss of accuracy on all classes, at a selected strength (ours)",
         ("distillation:5b",),
         _FD,
         quantity=ALL_CLASSES,

@@ -134,7 +134,8 @@ def lowest_point(
     accuracy: float,  # that is asked for
 ) -> tuple | None:
     """The setting with the lowest NFR among those that are as accurate; None without any."""
-    best = lowest_nfr([point[0] for point in points], [point[1] for point in points], accuracy)
+    accuracies, rates = ([point[place] for point in points] for place in (0, 1))
+    best = lowest_nfr(accuracies, rates, accuracy, margin=0.0)
     return None if best is None else points[best]
 
 

@@ -65,11 +65,12 @@ from compatkit.experiments.judging.kept_answers import (
     curves_of,
 )
 from .kept_figures import epochs_of, uncertain
+from .searches import trained_settings
 from ..reporting.expressions import Keep
 from ..reporting.result_tables import Row
 from ..reporting.verdicts import DECIDING_SEEDS
 from ..running.runs import results_folder
-from ...metrics import on_par
+from ...metrics import keeps_accuracy
 from ...predictions import Predictions, align
 from ...support.paired import crossed_mean
 
@@ -275,7 +276,7 @@ def _matched(seen: Seen, asked: Compared) -> np.ndarray:
     found = []
     for value, aim in zip(others[0].alphas[1:], aims[1:]):
         each = zip(mine[0].alphas, accuracy)
-        able = [alpha for alpha, one in each if alpha < 1 and on_par(one, aim)]
+        able = [alpha for alpha, one in each if alpha < 1 and keeps_accuracy(one, aim, 0.0)]
         found.append(_flips_at(mine, max(able, default=0.0)) - _flips_at(others, value))
     return np.mean(found, 0)
 
@@ -445,20 +446,26 @@ _INTERPOLATED = ("BCWI", "FisherBCWI", "SoupBCWI")  # at the α that the rule of
 
 def _row_points(kept: KeptTable, row: Row) -> list[Point]:
     """The points of a row: its curve where it was swept on test or trained at several strengths,
-    else itself; against the old models that are in use.
+    every setting of its grid where it was searched, else itself; against the old models in use.
     """
     interpolated = kept.notebook == "bcwi" and row.method.partition(" of ")[0] in _INTERPOLATED
     if row.tried or (interpolated and alphas_of(kept, row, "test")):
         curves = curves_of(kept, row, "test")
         return _mean_points(curves, lambda at: [(one.old, one.answers[at]) for one in curves])
+    if settings := trained_settings(kept, row):
+        return [_measured_point(partial(_in_use, kept, one)) for one in settings]
     pairs = partial(_in_use, kept, row)
     if family_of(row.method).own_old_side:
-        joined = pairs()
-        flips = np.mean([np.mean(old.correct & ~new.correct) for old, new in joined])
-        return [
-            Point(float(np.mean([new.correct.mean() for _, new in joined])), float(flips), pairs)
-        ]
+        return [_measured_point(pairs)]
     return [Point(row.accuracy[0], row.nfr[0], pairs)]
+
+
+def _measured_point(pairs_of_all: Callable[[], Pairs]) -> Point:
+    """The point of these answers."""
+    joined = pairs_of_all()
+    flips = np.mean([np.mean(old.correct & ~new.correct) for old, new in joined])
+    accuracy = np.mean([new.correct.mean() for _, new in joined])
+    return Point(float(accuracy), float(flips), pairs_of_all)
 
 
 def _in_use(kept: KeptTable, row: Row) -> Pairs:
@@ -486,8 +493,7 @@ def _methods(tables: Sequence[KeptTable]) -> tuple[dict[str, list[Point]], ...]:
             family = family_of(row.method)
             if family and family.method not in curves:
                 found = (dials if family.dial else points).setdefault(family.method, [])
-                # of a dial every point is looked at; what did not qualify counts as no setting
-                found += _row_points(kept, row) if row.qualified or family.dial else []
+                found += _row_points(kept, row)
     once = {  # a row may stand in several tables
         name: list({point[:2]: point for point in found}.values()) for name, found in points.items()
     }
@@ -561,11 +567,12 @@ def _at_equal_accuracy(tables: Sequence[KeptTable]) -> dict[str, dict]:
 
 
 def _flips_less(kept: KeptTable, pairs: Pairs, plain: Pairs) -> list[float] | None:
-    """[low, high] of the difference in NFR to the untreated pairs, with 95 % over seeds and
-    examples; None where not all seeds have both.
+    """[low, high] of the difference in NFR to the untreated pairs of the same seeds, with 95 %
+    over seeds and examples; None where there are fewer of the untreated ones.
     """
-    if len(pairs) != len(plain):
+    if len(pairs) > len(plain):
         return None
+    plain = plain[: len(pairs)]
     order = list(plain[0][0].id)
     treated, untreated = (
         _flips([_joined(kept, *pair) for pair in group], order) for group in (pairs, plain)

@@ -268,8 +268,10 @@ class KeptTable:
         return self.expressions(row.new)
 
     def old_side(self, row: Row) -> list[Expression]:
-        """What a row is compared with: its own old side, or the table's old models."""
-        return self.expressions(row.old) if row.old else self.olds
+        """What a row is compared with, one a seed: its own old side, or the table's old models, of
+        which a setting that was tried on the first seeds alone takes as many.
+        """
+        return self.expressions(row.old) if row.old else self.olds[: row.seeds]
 
     def tried(self, row: Row) -> dict[float, list[Expression]]:
         """Value of a dial that was trained anew → what answered there, one a seed."""

@@ -20,7 +20,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 # %% ../../../nbs/experiments/judging/verification.ipynb #7385d44c
@@ -44,7 +43,12 @@ from compatkit.experiments.judging.open_questions import (
     recurrence_words,
 )
 from .result_pages import out_of_step, stale_pictures
-from .searches import choices_again, chosen_again, marked_again
+from compatkit.experiments.judging.searches import (
+    choices_again,
+    chosen_again,
+    marked_again,
+    setting_words_of,
+)
 from ..models.gates import mean_gates
 from ..models.upgrades import GRID_SEEDS, whole_validation
 from compatkit.experiments.reporting.expressions import (
@@ -53,6 +57,7 @@ from compatkit.experiments.reporting.expressions import (
     Keep,
     Mix,
     PerSplit,
+    ids_in,
     reads_logits,
 )
 from compatkit.experiments.reporting.result_tables import (
@@ -95,7 +100,7 @@ def _evaluated(kept: KeptTable, row: Row, view: Callable) -> Row:
         row.method,
         kept.old_side(row),
         kept.answering(row),
-        None if against is None else kept.answering(against),
+        None if against is None else kept.answering(against)[: row.seeds],
         row.setting,
         reported=reported if row.selection else None,
         view=view,
@@ -194,40 +199,7 @@ def _configured(kept: KeptTable, row: Row) -> str:
     if row.tried or not all(isinstance(run, KeptRun) for run in runs):
         return ""
     held = [run.run.configuration for run in runs]
-    return _words_of(held[0], held) if held else ""
-
-
-def _words_of(first: dict, held: Sequence[dict]) -> str:
-    """The words of a training's setting."""
-    treatment = first.get("treatment") or {}
-    if treatment.get("name") == "WithOldModel":  # which asks the old model about changed images
-        treatment = treatment["treatment"]
-    if first["kind"] == "compatibility_adapter":
-        setting = first["setting"]
-        return f"mask {setting['mask']}, c {setting['cross_entropy']:g}"
-    if first["kind"] == "gated_fusion":
-        fitted = sorted({one["treatment"]["temperature"] for one in held})
-        shown = f"(fit {fitted}|{fitted[0]})"
-        rate = f"lr2 {first['learning_rate']:g}"
-        return f"D {treatment['drop_gate']:.0%}, T {shown}, {rate}"
-    if "fisher" in treatment:
-        return f"strength {treatment['weight']:g}"
-    if treatment.get("name") in ("FocalDistillation", "DynamicDistillation", "NaiveReweighting"):
-        from compatkit.experiments.models.treatments import setting_words
-
-        return setting_words(SimpleNamespace(configuration=lambda: dict(treatment)))
-    return ""
-
-
-def _setting_fits(kept: KeptTable, row: Row) -> bool:
-    """Whether a row's setting begins with what its runs were trained with."""
-    words = _configured(kept, row)
-    if "(fit " in words:
-        first, second = words.split("(")[1].split(")")[0].split("|")
-        options = [words.replace(f"({first}|{second})", one) for one in (first, second)]
-    else:
-        options = [words]
-    return any(row.setting.startswith(one) for one in options)
+    return setting_words_of(held) if held else ""
 
 
 def _chosen_alpha(kept: KeptTable, row: Row):
@@ -468,7 +440,7 @@ def _row_findings(kept: KeptTable, row: Row) -> list[Finding]:
     smallest = min(_sizes(kept).values(), default=1)
     found = compare_rows(row, made, max(ROUNDING, 1 / smallest) if halves else EXACT)
     found += _seed_means(row)
-    if not _setting_fits(kept, row):
+    if not row.setting.startswith(_configured(kept, row)):
         words = f"{row.method}: setting {row.setting!r}, its runs say {_configured(kept, row)!r}"
         found.append(Finding(math.inf, EXACT, words))
     if (choice := _chosen_alpha(kept, row)) is not None:
@@ -533,15 +505,34 @@ def _of_today(kept: KeptTable) -> ResultTable:
     """The table as today's rules have it."""
     marked = marked_again(kept) if (kept.notebook, kept.kind) == ("muscle", "dial") else None
     rows = marked or kept.table.rows
-    rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in rows)
+    rows = tuple(_with_interval(kept, row) for row in _rows_chosen_again(kept, rows))
     counted = kept.kind not in ("cost", "guarantee")
     return replace(kept.table, rows=rows, notes=notes_again(kept) if counted else kept.table.notes)
 
 
-def _chosen_again(kept: KeptTable, row: Row) -> Row:
-    """The row at the weight or price that today's rule of choice takes."""
-    made = chosen_again(kept, row)
-    return row if made == row else row_again(kept, made)
+def _rows_chosen_again(kept: KeptTable, rows: Sequence[Row]) -> list[Row]:
+    """The rows at the settings that today's rule of choice takes, and with them those that answer
+    through the same runs, such as a gated model's answers without its old one.
+    """
+    made = [chosen_again(kept, row) for row in rows]
+    changed = [pair for pair in zip(rows, made) if pair[0] != pair[1]]
+    for row, other in changed:
+        if all(isinstance(one, str) for one in (*row.new, *other.new)):
+            taken = dict(zip(row.new, other.new))
+            made = [one if one is other else _through(one, taken) for one in made]
+    pairs = zip(rows, made, strict=True)
+    return [row if other == row else row_again(kept, other) for row, other in pairs]
+
+
+def _through(row: Row, taken: dict[str, str]) -> Row:
+    """A row through other runs of the same seeds; the seeds that have none fall away."""
+    named = set(ids_in(row.new))
+    if isinstance(row.new[0] if row.new else "", str) or not named & set(taken):
+        return row
+    text = json.dumps(row.new[: len(taken)])
+    for run, other in taken.items():
+        text = text.replace(json.dumps(run), json.dumps(other))
+    return replace(row, new=tuple(json.loads(text)), seeds=len(taken))
 
 
 def _with_interval(kept: KeptTable, row: Row) -> Row:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['OLD_LOGITS', 'OLD_WEIGHTS', 'TRAFFIC', 'OLD_HEAD', 'OLD_EMBEDDINGS', 'NOTHING', 'OLD_MODEL', 'OLD_ANSWER', 'CACHE',
-           'SEVERAL', 'METHODS', 'OUT_OF_FOLD', 'Method', 'over', 'method', 'setting_words', 'usable']
+           'SEVERAL', 'METHODS', 'OUT_OF_FOLD', 'Method', 'over', 'paper_setting', 'method', 'setting_words', 'usable']
 
 # %% ../../../nbs/experiments/models/treatments.ipynb #e1f20303
 from collections.abc import Callable
@@ -219,6 +219,13 @@ METHODS = {
         Method("head of old logits", "", training=(TRAFFIC,)),
     )
 }
+
+
+def paper_setting(name: str) -> dict:
+    """The arguments of the setting that PCT has in all its tables, λ 1, for FD-KL and FD-LM, which
+    averages squared differences over classes; KeyError for another method.
+    """
+    return method(name).grids["paper"][0]
 
 
 OUT_OF_FOLD = ", out of fold"  # ends the name of one whose old logits were of unseen examples

@@ -34,7 +34,7 @@ class Search(NamedTuple):
     runs: list  # one a seed
     # (setting, accuracy and NFR on selection, means over the seeds tried, their Runs)
     tried: list
-    qualified: bool  # whether any setting is as accurate as the untreated model
+    qualified: bool  # whether any setting keeps the untreated model's accuracy
 
 # %% ../../../nbs/experiments/models/upgrades.ipynb #d0be7455
 GRID_SEEDS = 3  # on so many a grid is tried; rows may have more
@@ -45,7 +45,7 @@ def chosen_of(
     untreated: Sequence[Predictions],  # the untreated new models' answers there, seed by seed
 ) -> tuple:
     """(position of the setting to take or None, accuracies, NFRs), means over seeds: the lowest
-    NFR among those that are on a par with the untreated models.
+    NFR among those that keep the untreated models' accuracy.
     """
     counts = [[FlipCounts.between(old, new) for old, new in group] for group in pairs]
     accuracy, nfr = (

@@ -28,10 +28,9 @@ import numpy as np
 
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #65a97570
 from .expressions import Expression, ids_in, to_data
-from .verdicts import MARGIN
 from ..running.runs import results_folder
 from ..running.store import study_lock, study_name
-from ...metrics import FlipCounts, agreement, over_seeds, paired_difference
+from ...metrics import MARGIN, FlipCounts, agreement, over_seeds, paired_difference
 from ...predictions import Predictions, align
 from ...support.pictures import house_style
 from ...support.table_files import without_formula

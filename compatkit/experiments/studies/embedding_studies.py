@@ -43,6 +43,7 @@ from compatkit.metrics import (
     PairedDifference,
     competent,
     curve_over_seeds,
+    lowest_nfr,
     paired_difference,
 )
 from ...predictions import Predictions, align
@@ -287,10 +288,11 @@ class EmbeddingStudy:
             recall = np.mean([recall_at_1(one) for one in answers(own, "selection")])
             row = measure(method, olds, answers(there, "selection"))
             tried.append((setting, float(recall), row.nfr[0], own, there))
-        able = [one for one in tried if one[1] >= least - WITHIN]
-        taken = min(able, key=lambda one: one[2]) if able else max(tried, key=lambda one: one[1])
+        recalls, rates = ([one[place] for one in tried] for place in (1, 2))
+        best = lowest_nfr(recalls, rates, least, WITHIN)
+        taken = tried[int(np.argmax(recalls)) if best is None else best]
         shown = tuple(one[:3] for one in tried)
-        return Chosen(method, taken[0], bool(able), taken[3], taken[4], shown)
+        return Chosen(method, taken[0], best is not None, taken[3], taken[4], shown)
 
 # %% ../../../nbs/experiments/studies/embedding_studies.ipynb #33b76e21
 def search_row(

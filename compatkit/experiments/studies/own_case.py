@@ -45,7 +45,7 @@ from ..reporting.result_tables import Row
 from ..running.runs import Run, run_once
 from .retirements import PRICES, pick
 from .study import Upgrade, search
-from ...metrics import FlipCounts, clopper_pearson, on_par
+from ...metrics import FlipCounts, clopper_pearson, keeps_accuracy
 from ...predictions import Predictions
 from ...retire_the_old import UNLABELLED, StudentOfTraffic, refuse_overlap, what_to_learn
 from ...support.answer_columns import refuse_repeated
@@ -263,7 +263,7 @@ def recommend(
     able = [
         row
         for row in (new, *by_name.values())
-        if on_par(row.selection["accuracy"][0], new.selection["accuracy"][0])
+        if keeps_accuracy(row.selection["accuracy"][0], new.selection["accuracy"][0])
     ]
     best = max(able, key=lambda row: value(row, price))
     error = value_error(best, examples, price)

@@ -89,8 +89,8 @@ def pick(
     nfr: Sequence[float],
     reference: float,  # the untreated model's accuracy there
 ) -> Picked:
-    """The value with the lowest NFR among those at least as accurate as the untreated model; the
-    most accurate one, marked, where none is.
+    """The value with the lowest NFR among those that keep the untreated model's accuracy; the most
+    accurate one, marked, where none does.
     """
     best = lowest_nfr(accuracy, nfr, reference)
     return Picked(values[int(np.argmax(accuracy)) if best is None else best], best is not None)

@@ -91,7 +91,7 @@ def chosen_price(
     triples: Sequence[tuple],  # (old, new, posterior) on selection, one a seed
     untreated: Sequence[Predictions],  # the new models' own answers there
 ) -> tuple[float, bool]:
-    """(price, whether any was on a par) by the common rule of choice; the most accurate where
+    """(price, whether any keeps accuracy) by the common rule of choice; the most accurate where
     none was.
     """
     (accuracy, nfr), _ = mean_curve(triples, TRIED_PRICES)

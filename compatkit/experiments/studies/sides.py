@@ -206,7 +206,7 @@ def teach(
     grid: Sequence,  # treatments
     old_ensembles: Sequence[Mean],  # one a seed
     new_ensembles: Sequence[Mean],
-    untreated: Sequence[Run | Seen],  # one a seed: students should be on a par with them
+    untreated: Sequence[Run | Seen],  # one a seed: whose accuracy students should keep
 ) -> Taught:
     """Try a grid on the first GRID_SEEDS seeds' pairs of students, choose on selection, teach the
     choice's other seeds.

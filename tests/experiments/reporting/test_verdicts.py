@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from compatkit.experiments.reporting.verdicts import (
-    MARGIN,
     flips_difference,
     is_higher,
     is_lower,
@@ -13,7 +12,7 @@ from compatkit.experiments.reporting.verdicts import (
     negative_flips,
     verdict_lines,
 )
-from compatkit.metrics import PairedDifference
+from compatkit.metrics import MARGIN, PairedDifference
 from compatkit.predictions import Predictions
 
 
