@@ -57,7 +57,7 @@ def claims():
         sentence = ""
         for claim, evidence in own[: 1 if paper.page in FURTHER else CLAIMS]:
             continued = claim.sentence.startswith("…")
-            sentence = claim.sentence if continued else f"{paper.title}: {claim.sentence}"
+            sentence = claim.words if continued else f"{paper.title}: {claim.words}"
             rows.append([sentence, places(evidence), f"[numbers](results/{paper.page})"])
     return table(["claim", "what small models on real data showed", ""], rows)
 

@@ -21,11 +21,11 @@ from compatkit.metrics import (
     curve_over_seeds,
     fit_temperature,
     fix_rate,
+    keeps_accuracy,
     lowest_nfr,
     macro_f1,
     mean_interval,
     new_fault_rate,
-    on_par,
     over_seeds,
     paired_difference,
     smooth_flips,
@@ -477,14 +477,18 @@ def test_curves_over_seeds():
     assert np.isnan(curve_over_seeds(curves[:1])[1]).all()
 
 
-def test_on_par_is_not_below_but_for_rounding():
-    assert on_par(0.5, 0.5) and on_par(0.6, 0.5) and not on_par(0.4999, 0.5)
-    assert on_par(0.3, 0.1 + 0.2), "the same accuracy, summed in another order"
+def test_accuracy_is_kept_within_the_margin_but_for_rounding():
+    assert keeps_accuracy(0.495, 0.5) and not keeps_accuracy(0.4949, 0.5)
+    assert keeps_accuracy(0.6, 0.5, 0) and not keeps_accuracy(0.4999, 0.5, 0)
+    assert keeps_accuracy(0.3, 0.1 + 0.2, 0), "the same accuracy, summed in another order"
 
 
-def test_the_lowest_nfr_of_those_on_par_is_taken():
+def test_the_lowest_nfr_without_loss_is_taken_and_within_the_margin_where_all_lose():
     assert lowest_nfr([0.5, 0.6, 0.4], [0.2, 0.1, 0.0], 0.5) == 1
     assert lowest_nfr([0.5, 0.6, 0.6], [0.1, 0.1, 0.1], 0.5) == 2, "ties: accurate, then later"
+    assert lowest_nfr([0.5, 0.498], [0.2, 0.1], 0.5) == 0, "the margin is not spent"
+    assert lowest_nfr([0.4, 0.496, 0.498], [0.0, 0.1, 0.2], 0.5) == 1
+    assert lowest_nfr([0.496], [0.0], 0.5, margin=0.0) is None
     assert lowest_nfr([0.4], [0.0], 0.5) is None
 
 

@@ -483,7 +483,7 @@ def claims_table(
     for a paper without claims.
     """
     lines = [
-        f"| {claim.sentence} | {_verdicts(evidence)} |"
+        f"| {claim.words} | {_verdicts(evidence)} |"
         for claim, evidence in found
         if claim.paper == paper
     ]
@@ -531,7 +531,7 @@ def claims_html(
     """The same for a notebook; text as text."""
     rows = [
         f"<tr><td style='text-align:left'>{escape(claim.paper)}</td><td "
-        f"style='text-align:left'>{escape(claim.sentence)}</td><td style='text-align:left'>"
+        f"style='text-align:left'>{escape(claim.words)}</td><td style='text-align:left'>"
         + (
             "<br>".join(
                 f"{escape(place_of(one.name))}: <b>{escape(one.word)}</b>, {escape(one.words)}"

@@ -47,6 +47,12 @@ class Claim:
     lossless: bool = False  # the claim is that the quantity is not lower, up to the margin
     within: float = 0.0  # without loss: what the claim itself allows, instead of the margin
     controlled: bool = False  # whether the upgrade's control must work before the claim is judged
+    method: str = ""  # of a sentence about several methods: the one that is judged
+
+    @property
+    def words(self) -> str:
+        """The sentence with the method, where it is about several."""
+        return f"{self.sentence}: {self.method}" if self.method else self.sentence
 
     @property
     def with_margin(self) -> bool:
@@ -807,7 +813,21 @@ _OF_MUSCLE = (
 )
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #claimc07
-CLAIMS = (*_OF_GATED_FUSION, *_OF_PCT, *_OF_BCWI, *_OF_MUSCLE, *_OF_SEARCH_AND_WRITING, *_OF_OURS)
+def _each_alone(claim: Claim) -> list[Claim]:
+    """A claim about several methods as one of each: none has to wait for another. Costs are told
+    of all together.
+    """
+    if len(claim.rows) == 1 or claim.quantity == COST:
+        return [claim]
+    return [replace(claim, rows=(row,), method=row) for row in claim.rows]
+
+
+CLAIMS = tuple(
+    alone
+    for group in (_OF_GATED_FUSION, _OF_PCT, _OF_BCWI, _OF_MUSCLE, _OF_SEARCH_AND_WRITING, _OF_OURS)
+    for claim in group
+    for alone in _each_alone(claim)
+)
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #claimp02
 def bears_on(claim: Claim, name: str) -> bool:

@@ -493,7 +493,9 @@ def _methods(tables: Sequence[KeptTable]) -> tuple[dict[str, list[Point]], ...]:
             family = family_of(row.method)
             if family and family.method not in curves:
                 found = (dials if family.dial else points).setdefault(family.method, [])
-                found += _row_points(kept, row)
+                # of dials and grids every point is looked at, chosen or not
+                front = family.dial or trained_settings(kept, row)
+                found += _row_points(kept, row) if row.qualified or front else []
     once = {  # a row may stand in several tables
         name: list({point[:2]: point for point in found}.values()) for name, found in points.items()
     }

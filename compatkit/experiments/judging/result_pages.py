@@ -12,6 +12,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from math import isnan
 from pathlib import Path
 from textwrap import fill, shorten
@@ -30,7 +31,7 @@ from compatkit.experiments.judging.claim_verdicts import (
     claims_words,
     judged,
 )
-from .claims import CONTROL, TASK_TITLES, Claim, models_words, place_of
+from .claims import CONTROL, TASK_TITLES, models_words, place_of
 from compatkit.experiments.judging.equal_accuracy import (
     equal_accuracy_picture,
     noise_markdown,
@@ -276,7 +277,8 @@ def conclusion(
         return []
     ends = Counter(_end({one.word for one in given}) for _, given in tried)
     counts = "; ".join(f"{end}: {ends[end]}" for end in _ENDS.values() if ends[end])
-    lines = [_headline(claim, given) for claim, given in tried[:_HEADLINES]]
+    by_sentence = groupby(tried, lambda pair: pair[0].sentence)
+    lines = [_headline(name, list(group)) for name, group in islice(by_sentence, _HEADLINES)]
     return [*lines, f"All {len(tried)} claims that were tried — {counts}."]
 
 
@@ -294,15 +296,21 @@ def _end(words: set[str]) -> str:
     return next(end for word, end in _ENDS.items() if word in words)
 
 
-def _headline(claim: Claim, given: Sequence[Evidence]) -> str:
-    """A claim with its verdicts; the numbers of the clearest one."""
+def _headline(sentence: str, found: Judged) -> str:
+    """A sentence of a paper with the verdicts on each method that it is about."""
+    told = [f"{claim.method} {_came_out(given)}".strip() for claim, given in found]
+    return f"“{sentence}”: {'; '.join(told)}."
+
+
+def _came_out(given: Sequence[Evidence]) -> str:
+    """The verdicts on a claim, and the numbers of the clearest one."""
     places: dict[str, list[str]] = {}
     for one in given:
         places.setdefault(one.word, []).append(place_of(one.name))
-    told = "; ".join(f"{word} on {', '.join(where)}" for word, where in places.items())
+    told = ", ".join(f"{word} on {' and '.join(where)}" for word, where in places.items())
     clear = min((one for one in given if one.word != NOT_TESTED), key=_p, default=None)
     numbers = f" ({place_of(clear.name)}: {clear.words.split(';')[0]})" if clear else ""
-    return f"“{claim.sentence}”: {told}{numbers}."
+    return told + numbers
 
 
 def _p(one: Evidence) -> float:

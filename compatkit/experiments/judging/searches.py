@@ -178,8 +178,9 @@ def grid_behind(kept: KeptTable, row: Row) -> Grid | None:
     """The grid of a method whose settings were trained; None for a row that was not searched."""
     name = row.method.removesuffix(OUT_OF_FOLD)
     fields = searched_fields(name)
-    fixed = kept.notebook == "ensembles" or kept.kind == "figure5"  # with the paper's own setting
-    if not fields or fixed or row.seeds < min(kept.seeds, GRID_SEEDS):
+    if not fields or row.seeds < min(kept.seeds, GRID_SEEDS):
+        return None
+    if kept.notebook == "ensembles" or kept.kind == "figure5":  # with the paper's own setting
         return None
     each = [tried_like(kept.shelf, run, fields) for run in row.records[: row.seeds]]
     return Grid(fields, grid_of(kept, name, fields), each)

@@ -38,7 +38,7 @@ def test_claims_are_about_tables_of_the_list():
         for one in (entry.whose or entry.table, *entry.also)
     } | {"gated_fusion:main", "muscle:main", "decisions:main", "distillation:2a"}
     assert {one for claim in CLAIMS for one in claim.tables} <= listed
-    assert len({(claim.paper, claim.sentence, claim.tables) for claim in CLAIMS}) == len(CLAIMS)
+    assert len({(claim.paper, claim.words, claim.tables) for claim in CLAIMS}) == len(CLAIMS)
 
 
 def test_sentences_of_flips_say_a_half_and_a_denial_where_they_are_judged_so():

@@ -9,16 +9,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from compatkit.distillation import FocalDistillation
 from compatkit.experiments.judging.kept_answers import Shelf, Truth
 from compatkit.experiments.judging.searches import (
+    Searched,
     Tried,
     choices_again,
+    chosen_again,
     grid_of,
     judged,
     marked_again,
     preferred,
     searched_fields,
     setting_of,
+    setting_words_of,
+    trained_settings,
     tried_like,
 )
 from compatkit.experiments.judging.verification import choices_verdict
@@ -80,6 +85,17 @@ def test_a_wrong_choice_is_caught(study, truth, change):
     assert tampered(study, truth, change).word == "differs"
 
 
+def test_the_runs_of_another_setting_are_replaced_by_those_that_the_rule_takes(study, truth):
+    kept = shelf_of(study, truth).table(NAME)
+    row, fields = kept.rows["gated fusion"], searched_fields("gated fusion")
+    others = [tried_like(kept.shelf, run, fields)[0.5, 1e-4, 1.4] for run in row.new]
+    wrong = replace(row, new=tuple(others), setting="D 50%, T 1.4, lr2 0.0001")
+    assert chosen_again(kept, wrong) == row == chosen_again(kept, row)
+    tried = trained_settings(kept, row)
+    assert [one.seeds for one in tried] == [3] * 4
+    assert {one.new for one in tried} >= {row.new, wrong.new}
+
+
 def test_a_run_of_the_grid_that_was_taken_out_is_missed(study, truth):
     shelf = shelf_of(study, truth)
     gated = shelf.table(NAME).rows["gated fusion"]
@@ -114,13 +130,20 @@ GRID = [Tried(1, 0.81, 0.04), Tried(3, 0.80, 0.02), Tried(10, 0.78, 0.01)]
 )
 def test_the_rule_takes_the_fewest_flips_on_a_par(chosen, least, qualified, word):
     made = Row("it", seeds=3, qualified=qualified)
-    assert judged(made, GRID, chosen, least).word == word
+    assert judged(made, Searched(GRID, chosen, least)).word == word
 
 
 def test_equal_settings_are_equally_right():
     twins = [*GRID, Tried(4, 0.80, 0.02)]
-    assert preferred(twins, 0.80)[0].setting == 4
-    assert judged(Row("it", "", 3), twins, 3, 0.80).word == "same"
+    assert preferred(Searched(twins, 3, 0.80))[0].setting == 4
+    assert judged(Row("it", "", 3), Searched(twins, 3, 0.80)).word == "same"
+
+
+def test_a_setting_is_that_of_the_treatment_inside():
+    """A treatment that asks the old model about changed images holds the one that trains."""
+    inner = FocalDistillation("logits", weight=0.3, over_classes="sum").configuration()
+    held = {"kind": "fine_tune", "treatment": {"name": "WithOldModel", "treatment": inner}}
+    assert setting_words_of([held]) == "α 1, β 5, λ 0.3"
 
 
 def test_a_setting_is_told_from_the_recipe():

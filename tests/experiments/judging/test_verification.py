@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from compatkit.distillation import FocalDistillation
-from compatkit.experiments.judging import verification
 from compatkit.experiments.judging.kept_answers import Shelf
 from compatkit.experiments.judging.result_pages import write_pages
 from compatkit.experiments.judging.verification import (
@@ -388,13 +386,6 @@ def test_measured_percentages_of_a_setting_may_move_where_rounding_may():
     kept, made = (replace(ONE, setting=f"its old model: {value}%") for value in (87.11, 87.12))
     assert all(one.gap <= one.allowed for one in compare_rows(kept, made, 0.0006))
     assert not all(one.gap <= one.allowed for one in compare_rows(kept, made))
-
-
-def test_a_setting_is_that_of_the_treatment_inside():
-    """A treatment that asks the old model about changed images holds the one that trains."""
-    inner = FocalDistillation("logits", weight=0.3, over_classes="sum").configuration()
-    held = {"kind": "fine_tune", "treatment": {"name": "WithOldModel", "treatment": inner}}
-    assert verification._words_of(held, [held]) == "α 1, β 5, λ 0.3"
 
 
 def test_saved_verdicts_and_summaries_are_of_todays_tables(tmp_path):
