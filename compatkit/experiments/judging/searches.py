@@ -27,6 +27,7 @@ from ..models.upgrades import GRID_SEEDS, MIXING_WEIGHTS, some
 from ..reporting.expressions import Keep, Mix, at, to_data
 from ..reporting.result_tables import Row
 from ..running.runs import flat
+from ..studies.retirements import NOTHING_LOST
 from ..studies.rule_rows import chosen_price
 from ...metrics import MARGIN, FlipCounts, lowest_nfr
 from ...predictions import Predictions
@@ -395,7 +396,7 @@ def _valued(kept: KeptTable, row: Row) -> Rechosen:
         means = [np.mean([getattr(c, name) for c in counts]) for name in ("accuracy_new", "nfr")]
         tried.append(Tried(value, *map(float, means)))
     least = _accuracy(_on_selection(kept, kept.news))
-    return judged(row, Searched(tried, decided[0]["value"], least))
+    return judged(row, Searched(tried, decided[0]["value"], least, NOTHING_LOST))
 
 
 def _priced_whole(kept: KeptTable, row: Row) -> Rechosen:

@@ -506,8 +506,10 @@ def _of_today(kept: KeptTable) -> ResultTable:
     marked = marked_again(kept) if (kept.notebook, kept.kind) == ("muscle", "dial") else None
     rows = marked or kept.table.rows
     rows = tuple(_with_interval(kept, row) for row in _rows_chosen_again(kept, rows))
-    counted = kept.kind not in ("cost", "guarantee")
-    return replace(kept.table, rows=rows, notes=notes_again(kept) if counted else kept.table.notes)
+    made = replace(kept.table, rows=rows)
+    if kept.kind in ("cost", "guarantee"):
+        return made
+    return replace(made, notes=notes_again(KeptTable(kept.shelf, kept.name, made)))
 
 
 def _rows_chosen_again(kept: KeptTable, rows: Sequence[Row]) -> list[Row]:

@@ -30,6 +30,7 @@ from ..reporting.result_tables import ResultTable, Row, keep_table, measured
 from ..running.runs import Run
 from compatkit.experiments.studies.retirements import (
     DRAWN,
+    NOTHING_LOST,
     Cost,
     Dial,
     Picked,
@@ -127,7 +128,8 @@ class RetirementRows:
         drawn: Sequence[float] | None = None,  # on test; None: all
     ) -> Row:
         """The row of a dial at the value that is chosen on selection; its curve on test is kept."""
-        picked = pick(dial.values, *self.curve(dial, "new_selection"), self.reference())
+        points = self.curve(dial, "new_selection")
+        picked = pick(dial.values, *points, self.reference(), NOTHING_LOST)
         self.picked[dial.name] = picked
         if drawn is None or len(drawn):
             self.lines[dial.name] = self.curve(dial, "new_test", drawn)
