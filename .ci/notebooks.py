@@ -44,7 +44,7 @@ def seconds_of(outcome):
 def main(asked):
     """Run the notebooks that are asked for, or all; the exit status is 1 where one fails."""
     sys.path.insert(0, str(ROOT))
-    from compatkit.support.house import rooms
+    from house import rooms
 
     house, entries = rooms(ROOT), quick_entries()
     if unknown := sorted(set(asked) - set(house)):

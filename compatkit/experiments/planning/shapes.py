@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+# %% ../../../nbs/experiments/planning/shapes.ipynb #c5042a6a
+import torch
+
 # %% ../../../nbs/experiments/planning/shapes.ipynb #025facb3
 from ..models.recipes import Recipe
 from ...training.data_updates import USUAL, DataUpdate
 from ...training.tasks import TASKS, Task
 
 # %% ../../../nbs/experiments/planning/shapes.ipynb #9fb1cae1
-import torch
-
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 

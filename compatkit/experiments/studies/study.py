@@ -83,7 +83,6 @@ from compatkit.experiments.running.runs import (
 )
 from ..running.store import study_name
 from ...metrics import FlipCounts
-from ...support.house import cells_of
 from ...support.messages import few
 from ...training.loop import Rows, Treatment, encode, fine_tune
 from ...training.tasks import EMBEDDED, FILE_KINDS, TASKS, Task
@@ -355,11 +354,12 @@ def defaults_of(notebook: str, root: Path | None = None) -> dict:
     file = root / "nbs" / f"{notebook}.ipynb" if root else None
     if file is None or not file.is_file():
         return {}
-    tagged = [cell for cell in cells_of(file) if "parameters" in cell["metadata"].get("tags", [])]
+    cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+    tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
     return {
         statement.targets[0].id: ast.literal_eval(statement.value)
         for cell in tagged
-        for statement in ast.parse(cell["source"]).body
+        for statement in ast.parse("".join(cell["source"])).body
         if isinstance(statement, ast.Assign)
     }
 
