@@ -195,7 +195,7 @@ def main(arguments):
     if asked.only and len(asked.notebooks) != 1:
         sys.exit("--only is for a section of one notebook: name the notebook too")
     sys.path.insert(0, str(ROOT))
-    from compatkit.support.house import rooms
+    from house import rooms
 
     paths = [ROOT / "nbs" / f"{name}.ipynb" for name in chosen(asked.notebooks, rooms(ROOT))]
     failed = []

@@ -41,8 +41,8 @@ def steps():
     """name → Step: the largest of the papers' text classifiers, image classifiers and language
     models, as their tables train them.
     """
-    from compatkit.experiments.planning.counts import hub_shape
     from compatkit.experiments.planning.rehearsal import Step
+    from compatkit.experiments.planning.shapes import hub_shape
     from compatkit.language.adapters import AdapterRecipe
 
     recipe, llama = AdapterRecipe(), hub_shape("huggyllama/llama-7b")

@@ -7,8 +7,8 @@ as there are cores, one thread each. Those marked quick run in CI too (notebooks
 named comes, like the papers' models, from a made-up cache of the hub (tests/make_hub_cache.py),
 offline. Each keeps its results, in a folder that is thrown away with the executed notebooks; at the
 end evidence, pages and pictures are made of them and every number is computed again, so that a run
-of hours on a GPU does not end in an error when it is to be kept. The last lines say what ran. New
-method notebook: add its lines to GRID.
+of hours on a GPU does not end in an error when it is to be kept. The last lines say what ran. The
+tables are those of the catalogue; a variant of one that it does not list has a line in VARIANTS.
 """
 
 import os
@@ -24,110 +24,81 @@ from pathlib import Path
 import kernels
 from environment import ROOT, use_the_environment
 
-# (quick?, notebook, parameters)
-GATED_FUSION = ("main", "1", "2", "3", "4", "5", "6", "rates")
-DISTILLATION = ("main", "3", "4", "5a", "5b", "figure5", "one_model")
-BCWI = ("main", "curve", "baselines", "cost", "ensemble", "soup", "fisher", "basin", "classes")
-RETIRE = ("main", "together", "cache", "churn")
-MUSCLE = ("main", "3", "4", "6", "figure4", "figure5", "dial")
-STEPS = {"scale": "paper", "max_steps": 2}
-TWO_STEPS = STEPS | {"seeds": 1, "settings": 1}
 KEEPS_NOTHING = ("landscape", "own_case")
+QUICK = (  # run in CI too: a table of each notebook
+    "gated_fusion:main",
+    "decisions:main",
+    "bcwi:main",
+    "retire_the_old:main",
+    "distillation:main",
+    "ensembles:figure3",
+    "muscle:3",
+    "embeddings:main",
+    "reranking:main",
+)
+USUAL = ("pydoc", "arithmetic")  # tasks that notebooks have unless they are told another
+# notebook → what it is told at smoke, and for two steps at the papers' scale; two seeds show a
+# spread
+SMOKE = {
+    **dict.fromkeys(("gated_fusion", "decisions", "bcwi"), {"seeds": 2}),
+    "ensembles": {"seeds": 3},
+    "landscape": {"seeds": 1, "points": 5},
+}
+PAPER = {
+    "gated_fusion": {"seeds": 1, "settings": 1},
+    "distillation": {"seeds": 1, "settings": 1, "ensemble": 2},
+    "ensembles": {"seeds": 1, "size": 2},
+    "bcwi": {"seeds": 2},
+    "landscape": {"points": 3},
+}
+ONE = {"seeds": 1}
 FEW = {"scale": "smoke", "seeds": 1}
-PAIR = FEW | {"seeds": 2}  # enough to show a spread
-GRID = [
-    *((table == "main", "gated_fusion", PAIR | {"table": table}) for table in GATED_FUSION),
-    (False, "gated_fusion", PAIR | {"table": "main", "upgrade": "b"}),
-    (False, "gated_fusion", FEW | {"table": "main", "old_logits": "out_of_fold"}),
-    (False, "gated_fusion", FEW | {"table": "main", "task": "mrpc"}),
-    # both upgrades; in CI tests/test_gated_fusion.py tries table 4
+VARIANTS = (  # what no table of the catalogue tries: (notebook, parameters)
+    ("gated_fusion", FEW | {"table": "main", "upgrade": "b", "seeds": 2}),
+    ("gated_fusion", FEW | {"table": "main", "old_logits": "out_of_fold"}),
+    ("gated_fusion", FEW | {"table": "main", "task": "mrpc"}),
+    ("decisions", FEW | {"table": "main", "upgrade": "b", "seeds": 2}),
+    ("decisions", FEW | {"table": "main", "task": "mrpc"}),
+    ("retire_the_old", FEW | {"table": "main", "upgrade": "a", "prices": "1,3"}),
+    ("retire_the_old", ONE | {"scale": "paper", "max_steps": 2, "task": "massive"}),
+    ("distillation", FEW | {"table": "main", "task": "digits"}),
+    ("distillation", FEW | {"table": "main", "task": "mrpc"}),
+    ("distillation", FEW | {"table": "4", "task": "digits", "answers": "digits_models/smaller"}),
+    ("ensembles", FEW | {"table": "figure2", "task": "digits", "answers": "digits_models"}),
+    ("embeddings", FEW | {"table": "main", "task": "massive"}),
     *(
-        (False, "gated_fusion", TWO_STEPS | {"table": table, "task": "mrpc"})
-        for table in GATED_FUSION
-    ),
-    *(
-        (False, "gated_fusion", TWO_STEPS | {"table": "main", "task": task})
-        for task in ("sst2", "qnli")
-    ),
-    *(
-        (table == "main", "decisions", PAIR | {"table": table})
-        for table in ("main", "guarantee", "on_top")
-    ),
-    (False, "decisions", PAIR | {"table": "main", "upgrade": "b"}),
-    (False, "decisions", FEW | {"table": "main", "task": "mrpc"}),
-    *((table == "main", "bcwi", PAIR | {"table": table}) for table in BCWI),
-    *((False, "bcwi", STEPS | {"table": table, "task": "massive", "seeds": 2}) for table in BCWI),
-    *(
-        (False, "bcwi", STEPS | {"table": table, "task": task, "seeds": 2})
-        for table in ("main", "classes")
-        for task in ("banking77", "ag_news")
-    ),
-    *((table == "main", "retire_the_old", FEW | {"table": table}) for table in RETIRE),
-    (False, "retire_the_old", FEW | {"table": "main", "upgrade": "a", "prices": "1,3"}),
-    (False, "retire_the_old", FEW | {"table": "main", "upgrade": "b"}),
-    (False, "retire_the_old", STEPS | {"table": "main", "task": "massive", "seeds": 1}),
-    *((table == "main", "distillation", FEW | {"table": table}) for table in DISTILLATION),
-    *(
-        (False, "distillation", FEW | {"table": table, "task": "digits"})
-        for table in ("main", "2b", "5b", "augmentation")
-    ),
-    *(
-        (False, "distillation", TWO_STEPS | {"table": table, "task": "imagenet", "ensemble": 2})
-        for table in (*DISTILLATION, "augmentation")
-    ),
-    (False, "distillation", TWO_STEPS | {"table": "2b", "task": "inaturalist", "ensemble": 2}),
-    *(
-        (False, "distillation", FEW | {"table": table, "task": "mrpc"})
-        for table in ("main", "mrpc")
-    ),
-    (False, "distillation", TWO_STEPS | {"table": "mrpc", "task": "mrpc"}),
-    (
-        False,
-        "distillation",
-        FEW | {"table": "4", "task": "digits", "answers": "digits_models/smaller"},
-    ),
-    *(
-        (table == "figure3", "ensembles", {"scale": "smoke", "table": table})
-        for table in ("figure2", "figure3", "figure4")
-    ),
-    *(
-        (False, "ensembles", STEPS | {"table": table, "task": "imagenet", "seeds": 1, "size": 2})
-        for table in ("figure2", "figure3", "figure4")
-    ),
-    (
-        False,
-        "ensembles",
-        {"scale": "smoke", "table": "figure2", "task": "digits", "answers": "digits_models"},
-    ),
-    *((table == "main", "muscle", FEW | {"table": table}) for table in MUSCLE),
-    *(
-        (False, "muscle", STEPS | {"table": table, "task": task, "seeds": 1})
-        for table, task in (
-            ("main", "piqa"),
-            ("3", "hellaswag"),
-            ("4", "gsm8k"),
-            ("5", "samsum"),
-            ("6", "piqa"),
-            ("figure4", "piqa"),
-            ("figure5", "piqa"),
-            ("dial", "piqa"),
-        )
-    ),
-    *(
-        (table == "main", "embeddings", FEW | {"table": table})
-        for table in ("main", "classes", "width")
-    ),
-    (False, "embeddings", FEW | {"table": "main", "task": "massive"}),
-    *(
-        (False, "embeddings", FEW | {"table": table, "task": "digits"})
+        ("embeddings", FEW | {"table": table, "task": "digits"})
         for table in ("main", "classes", "width", "architecture")
     ),
-    *((table == "main", "reranking", FEW | {"table": table}) for table in ("main", "candidates")),
-    (False, "reranking", FEW | {"table": "main", "task": "samsum", "max_steps": 2}),
-    *((False, "landscape", FEW | {"table": table, "points": 5}) for table in ("main", "rebasin")),
-    (False, "landscape", STEPS | {"table": "main", "task": "massive", "points": 3}),
-    (False, "own_case", {"scale": "smoke"}),
-]
+    ("reranking", FEW | {"table": "main", "task": "samsum", "max_steps": 2}),
+    ("own_case", {"scale": "smoke"}),
+)
+
+
+def first_of_each(jobs):
+    """Those jobs by which each table is made once, and each of a notebook's tasks."""
+    seen = set()
+    for job in jobs:
+        of_job = {job.entry.name, (job.entry.notebook, job.task)}
+        if of_job - seen:
+            yield job
+        seen |= of_job
+
+
+def all_entries():
+    """(quick?, notebook, parameters) of every run: the catalogue's tables, then the variants."""
+    from compatkit.experiments.planning.catalogue import jobs
+
+    found = []
+    for job in jobs(scale="smoke"):
+        told = SMOKE.get(job.entry.notebook, ONE) | job.parameters
+        if job.task in USUAL:
+            told.pop("task")
+        found.append((job.entry.name in QUICK, job.entry.notebook, told))
+    for job in first_of_each(jobs(scale="paper")):
+        told = PAPER.get(job.entry.notebook, ONE) | job.parameters | {"max_steps": 2}
+        found.append((False, job.entry.notebook, told))
+    return found + [(False, *variant) for variant in VARIANTS]
 
 
 def make_hub(folder):
@@ -226,11 +197,11 @@ def computed_again(results):
 
 
 def main():
-    names = sys.argv[1:]
-    if set(names) - {notebook for _, notebook, _ in GRID}:
-        sys.exit(__doc__)
-    entries = [entry for entry in GRID if not names or entry[1] in names]
     sys.path.insert(0, str(ROOT))
+    names, entries = sys.argv[1:], all_entries()
+    if set(names) - {notebook for _, notebook, _ in entries}:
+        sys.exit(__doc__)
+    entries = [entry for entry in entries if not names or entry[1] in names]
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("COMPATKIT_HOME", str(Path(folder) / "runs"))
         make_hub(folder)

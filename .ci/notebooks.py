@@ -22,7 +22,7 @@ LONGEST_FIRST = ("muscle", "gated_fusion", "bcwi", "distillation")  # of those w
 
 def quick_entries():
     """The entries of the grid that CI runs, the longest first."""
-    entries = [entry for entry in grid.GRID if entry[0]]
+    entries = [entry for entry in grid.all_entries() if entry[0]]
     place = {name: number for number, name in enumerate(LONGEST_FIRST)}
     return sorted(entries, key=lambda entry: place.get(entry[1], len(place)))
 
@@ -44,7 +44,7 @@ def seconds_of(outcome):
 def main(asked):
     """Run the notebooks that are asked for, or all; the exit status is 1 where one fails."""
     sys.path.insert(0, str(ROOT))
-    from compatkit.support.house import rooms
+    from house import rooms
 
     house, entries = rooms(ROOT), quick_entries()
     if unknown := sorted(set(asked) - set(house)):

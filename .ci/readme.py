@@ -93,7 +93,7 @@ def level(found):
 
 def house_map():
     """The places of the house and their rooms."""
-    from compatkit.support.house import map_lines
+    from house import map_lines
 
     return "\n".join(map_lines(ROOT)) + "\n"
 

@@ -6,7 +6,7 @@ docstrings.
 asked of the network,
 and a warning (a broken reference, a formula that cannot be read) fails the build. The sidebar
 comes from the folders
-and the notebooks' own first cells (compatkit.support.house), so a new notebook needs no
+and the notebooks' own first cells (house.py), so a new notebook needs no
 entry here.
 """
 
@@ -121,8 +121,7 @@ def welcome():
 def write_notebooks(target):
     """Every notebook of nbs/ as the page that Sphinx reads; the guide gets the sidebar."""
     import nbformat
-
-    from compatkit.support.house import HOME, rooms, sections
+    from house import HOME, rooms, sections
 
     house = rooms(ROOT)
     trees = [
@@ -208,7 +207,7 @@ def site_links(text, page):
 
 def write_api(target):
     """A page for each module from its docstrings."""
-    from compatkit.support.house import modules, rooms
+    from house import modules, rooms
 
     house = rooms(ROOT)
     names = sorted(modules(ROOT))
@@ -228,7 +227,7 @@ def write_api(target):
 
 def prepare(target):
     """Everything that Sphinx reads, in an empty folder."""
-    from compatkit.support.house import rooms
+    from house import rooms
 
     write_notebooks(target)
     write_measured(target / "measured", rooms(ROOT))

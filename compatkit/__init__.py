@@ -2,7 +2,6 @@
 
 __version__ = "0.1.0"
 
-from .support.missing import explain_missing, warn_of_both
+from .support.missing import warn_of_both
 
-explain_missing()
 warn_of_both()

@@ -912,8 +912,8 @@ def _plan(names, task, seeds, device, memory, json):
     from textwrap import fill
 
     from compatkit.experiments.planning.catalogue import jobs
-    from compatkit.experiments.planning.counts import distinct_hours
-    from compatkit.experiments.planning.counts import plan as plan_jobs
+    from compatkit.experiments.plans import distinct_hours
+    from compatkit.experiments.plans import plan as plan_jobs
 
     plans = []
     for one in plan_jobs(jobs(names, "paper", task, seeds), device, memory):

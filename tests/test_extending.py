@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import house
 import numpy as np
 import pytest
 import torch
@@ -17,7 +18,6 @@ from compatkit.experiments.models import treatments
 from compatkit.experiments.planning import catalogue
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
-from compatkit.support import house
 from compatkit.training import load_task
 from compatkit.training import tasks as known_sets
 from compatkit.training.loop import Treatment

@@ -17,13 +17,13 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
 
+import house
 import pytest
 from papermill.cli import _resolve_type
 
 from compatkit.experiments.planning.catalogue import jobs
 from compatkit.experiments.reporting.result_tables import kept_tables
 from compatkit.experiments.running.published import machine_paths
-from compatkit.support import house
 from compatkit.training.tasks import EMBEDDED, TASKS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -209,12 +209,12 @@ def test_core_compares_and_decides_with_its_own_requirements(installed, answers,
     assert done.returncode == 0, done.stderr
 
 
-def test_in_core_the_error_names_the_whole_library(installed):
+def test_in_core_the_error_names_what_is_not_there(installed):
     code = CORE_ONLY + "import compatkit.gated_fusion"
     done = run(code, installed["compatkit-core"], " ".join(CORE))
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert re.search(r"needs torch, .*`pip install compatkit`", last), done.stderr
+    assert last == "ModuleNotFoundError: No module named 'torch'", done.stderr
 
 
 def test_both_in_one_environment_say_that_one_must_go(clone, tmp_path):

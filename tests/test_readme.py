@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import house
 import pytest
 
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
-from compatkit.support import house
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -12,11 +12,10 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import unquote, urlsplit
 
+import house
 import nbformat
 import pytest
 from browser import READABLE, contrast, requests, screen
-
-from compatkit.support import house
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / ".ci" / "site.py"

@@ -30,7 +30,7 @@ from transformers import (
 from transformers.utils import logging
 
 import compatkit.training.models
-from compatkit.experiments.planning.counts import MODELS
+from compatkit.experiments.planning.shapes import MODELS
 from compatkit.metrics import agreement
 from compatkit.predictions import softmax
 from compatkit.training.models import (

@@ -57,7 +57,7 @@ class Recipe:
 
     model: str = "small"
     name: str = ""  # the encoder's name for tables
-    folder: str = ""  # the encoder's folder
+    folder: str = ""  # of the weights that it begins with, or their id on the hub
     layers: int | None = None  # of a small model, or the lowest ones of an encoder (None: all)
     width: int = 128  # hidden size of a small model
     vocabulary: int = 4000  # of a small model's tokenizer
@@ -126,7 +126,8 @@ class Recipe:
         if self.model == "linear":
             return {"model": "linear"}
         content = asdict(self) | {"precision": resolve_precision(self.precision)}
-        folder, start = content.pop("folder"), content.pop("start")
+        content.pop("folder")
+        start = content.pop("start")
         usual = {field.name: field.default for field in fields(self)}
         added = ("optimizer", "schedule", "clip", "accumulation", "smallest_part", "device")
         later = [name for name in added if content[name] == usual[name]]
@@ -140,9 +141,12 @@ class Recipe:
         }
         if self.model not in ("encoder", "image"):
             return content
-        if self.model == "image" and not start:
-            folder = str(model_folder(folder))  # an id on the hub is a folder too
-        return content | {"weights": start or weights_fingerprint(folder)}
+        return content | {"weights": start or weights_fingerprint(self.place)}
+
+    @property
+    def place(self) -> str:
+        """The folder of the weights that it begins with; errors of model_folder."""
+        return str(model_folder(self.folder))
 
     @classmethod
     def recalled(cls, identity: dict) -> "Recipe":
@@ -344,7 +348,7 @@ def paper_recipe(
 ) -> Recipe:
     """The encoder with the paper's numbers; a task that it has not borrows BERT's on MRPC."""
     numbers = _of(PAPER[name], task, (3e-5, 16, 5))
-    return pretrained(model_folder(name), name, *numbers, max_steps=max_steps)
+    return pretrained(name, name, *numbers, max_steps=max_steps)
 
 
 def encoder_recipe(
@@ -499,9 +503,7 @@ def architectures(
     if scale == "paper":
         given = _LEARNING["paper images"] | {"max_steps": max_steps}
         if pretrained:
-            return tuple(
-                Recipe("image", name, str(model_folder(name)), **given) for name in pretrained
-            )
+            return tuple(Recipe("image", name, name, **given) for name in pretrained)
         return tuple(Recipe("resnet", **RESNETS[name], **given) for name in RESNETS)
     kind = f"{scale} {'digits' if (scale, task.name) == ('mini', 'digits') else 'images'}"
     precision = (
@@ -561,7 +563,7 @@ def update_recipes(
     of_scale = UPDATE[scale]
     numbers = of_scale.get(name) or of_scale.get(name.removesuffix("_adddata"), of_scale["massive"])
     (epochs, rate), (more, slower) = numbers[0], numbers[2 if scenario == "add_classes" else 1]
-    folder, called = (model_folder(ROBERTA), ROBERTA) if scale == "paper" else find_encoder(encoder)
+    folder, called = (ROBERTA, ROBERTA) if scale == "paper" else find_encoder(encoder)
     first = pretrained(folder, called, rate, 16, epochs, max_steps=max_steps)
     return first, replace(first, epochs=more, learning_rate=slower)
 

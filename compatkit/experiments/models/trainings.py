@@ -77,12 +77,13 @@ def build(
     if recipe.of_images:
         return _build_for_images(recipe, task, seed)
     if recipe.model == "encoder":
-        if (recipe.layers or 0) > depth_of(recipe.folder):
+        folder = recipe.place
+        if (recipe.layers or 0) > depth_of(folder):
             raise ValueError(
-                f"{recipe.folder} has {depth_of(recipe.folder)} layers, not {recipe.layers}: the "
-                "others would be random"
+                f"{folder} has {depth_of(folder)} layers, not {recipe.layers}: the others would be "
+                "random"
             )
-        return text_classifier(recipe.folder, task.classes, seed, recipe.layers)
+        return text_classifier(folder, task.classes, seed, recipe.layers)
     key = (task.fingerprint, recipe.vocabulary)
     if key not in _TOKENIZERS:
         texts = [text for field in task.text_fields for text in task.train[field]]
@@ -131,9 +132,9 @@ def _check_kind(recipe: Recipe, task: Task) -> None:
 def _build_for_images(recipe: Recipe, task: Task, seed: int) -> tuple:
     """(model, Preparation)."""
     if recipe.model == "image":
-        model = image_classifier(recipe.folder, task.classes, seed)
+        model = image_classifier(recipe.place, task.classes, seed)
         channels = getattr(model.config, "num_channels", 3)
-        scale = image_normalization(recipe.folder)
+        scale = image_normalization(recipe.place)
     else:
         channels, scale = (
             channels_of(image_files(task.train, task.image_field), task.train["id"][:]),

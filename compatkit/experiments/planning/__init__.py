@@ -1,1 +1,1 @@
-"""What the papers' tables ask for and what that would cost: the catalogue, the counts of models, the rehearsal without a GPU."""
+"""What the papers' tables ask for and what that would cost: the catalogue, shapes and sizes, the rehearsal without a GPU."""

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['IMAGENET_ZOO', 'Sides', 'sizes_up_to', 'size_rows', 'voters_row', 'size_picture', 'zoo', 'as_published_once',
-           'zoo_rows', 'zoo_picture', 'flip_picture']
+           'zoo_rows', 'zoo_picture', 'flip_picture', 'shown_in', 'largest_size', 'planned']
 
 # %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #f1a20703
 import math
@@ -20,17 +20,18 @@ from matplotlib.figure import Figure
 
 # %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #f1a20705
 from ...ensembles import size_curve, uncertainty
-from ..models.recipes import PAPER, Recipe, paper_recipe
+from ..models.recipes import PAPER, Recipe, paper_recipe, two_sizes
 from ..models.trainings import build, encoded, identity, keep_predictions
 from ..models.upgrades import answers
 from ..reporting.expressions import Mean
 from ..reporting.result_tables import Row, measured
 from ..running.runs import Run, run_once
+from .study import Planned, Study
 from ...metrics import over_seeds
 from ...predictions import Predictions
 from ...support.pictures import COLOURS, LINES, MARKERS, house_style, label_axes
 from ...training.loop import predict
-from ...training.models import model_folder, quiet_loading, read_safely
+from ...training.models import quiet_loading, read_safely
 from ...training.tasks import Task
 
 # %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #f1a20707
@@ -123,10 +124,7 @@ def zoo(
 ) -> dict[str, Recipe]:
     """name → recipe, from small to large."""
     if scale == "paper" and task.image_field:
-        return {
-            name: Recipe("image", name, str(model_folder(name)), side=256, crop=224)
-            for name in IMAGENET_ZOO
-        }
+        return {name: Recipe("image", name, name, side=256, crop=224) for name in IMAGENET_ZOO}
     if scale == "paper":
         return {name: paper_recipe(name, task, max_steps) for name in PAPER}
     if task.image_field:
@@ -150,7 +148,7 @@ def as_published_once(task: Task, recipe: Recipe) -> Run:
         """Load the model, check its head, predict."""
         with quiet_loading():
             model = AutoModelForImageClassification.from_pretrained(
-                recipe.folder, trust_remote_code=False, **read_safely(recipe.folder)
+                recipe.place, trust_remote_code=False, **read_safely(recipe.place)
             )
         if model.config.num_labels != len(task.classes):
             raise ValueError(
@@ -278,3 +276,46 @@ def _say_flips(flips: np.ndarray, treated: np.ndarray, rest: np.ndarray, bins: n
         f"where the untreated model's {total[0]} surer flips lie, FD-LM has {kept[0]}; where its "
         f"{total[1]} less sure ones lie, {kept[1]}"
     )
+
+# %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #ca30ee81
+def shown_in(table: str) -> str:
+    """The figure that a table of `ensembles` shows."""
+    return "figure3" if table == "main" else table
+
+
+def largest_size(study: Study) -> int:
+    """Members of the largest ensemble."""
+    usual = {"smoke": 2, "mini": 6 if study.chosen.task == "pydoc" else 16, "paper": 16}
+    return study.chosen.size or usual[study.scale]
+
+
+def planned(study: Study) -> list[Planned]:
+    """What a figure trains, or asks as it was published."""
+    task, chosen, seeds, largest = study.task, study.chosen, study.seeds, largest_size(study)
+    base, large = two_sizes(study.experiment, chosen.encoder)
+    asked = base if base.changes_images else None  # about each changed image, at every step
+    every = {"answered": len(task.train) + len(task.selection) + len(task.test)}
+    kept = {"kept": asked is not None} | every
+    match shown_in(chosen.table):
+        case "figure3":
+            larger = Planned("new, larger", largest, large, **every)
+            olds, news = (
+                Planned("old", largest, base, **kept),
+                Planned("new", largest, base, **every),
+            )
+            return [olds, news, larger]
+        case "figure4":
+            return [
+                Planned("old", seeds + largest, base, **kept),
+                Planned("new", seeds, base, **every),
+                Planned("treated", seeds, base, beside=asked),
+            ]
+    models = {} if chosen.answers else zoo(task, study.scale, base, large, chosen.max_steps)
+    return [_of_the_zoo(name, recipe, seeds, every) for name, recipe in models.items()]
+
+
+def _of_the_zoo(name: str, recipe: Recipe, seeds: int, every: dict) -> Planned:
+    """A model of the zoo, on both sides; a published one answers selection and test alone."""
+    if recipe.model == "image":
+        return Planned(name, 1, recipe, 0)
+    return Planned(name, 1 if recipe.deterministic else 2 * seeds, recipe, **every)

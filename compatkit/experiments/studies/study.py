@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['TWO_HALVES', 'known_task', 'text_task', 'update_task', 'count', 'count_or_auto', 'natural', 'number_from',
            'common_parameters', 'seconds_per_epoch', 'refuse_an_empty_smoke_run', 'lasting', 'ModelBar', 'defaults_of',
-           'command', 'Planned', 'bytes_of_runs', 'labels_of', 'verdict_of', 'table_lines', 'Study']
+           'command', 'Planned', 'refuse_another_plan', 'bytes_of_runs', 'labels_of', 'verdict_of', 'table_lines',
+           'Study']
 
 # %% ../../../nbs/experiments/studies/study.ipynb #4e65a3f0
 import ast
@@ -17,7 +18,8 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -44,11 +46,12 @@ from compatkit.experiments.models.upgrades import (
 )
 from compatkit.experiments.planning.rehearsal import (
     Trainings,
+    added_up,
     plan_line,
     refuse_what_cannot_run,
-    shape_of,
     trainings_of,
 )
+from ..planning.shapes import shape_of
 from ..reporting.accuracy_and_flips import accuracy_nfr_picture
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
@@ -80,7 +83,6 @@ from compatkit.experiments.running.runs import (
 )
 from ..running.store import study_name
 from ...metrics import FlipCounts
-from ...support.house import cells_of
 from ...support.messages import few
 from ...training.loop import Rows, Treatment, encode, fine_tune
 from ...training.tasks import EMBEDDED, FILE_KINDS, TASKS, Task
@@ -292,14 +294,17 @@ class ModelBar:
     ):
         self.expected, self.begun = seconds / max(total, 1), datetime.now(timezone.utc)
         self.awaited, self.trained, self.spent, self.last = [], 0, 0.0, time.monotonic()
+        self.names: set[str] = set()  # of the runs that were asked for
         form = "{percentage:3.0f} %|{bar:24}| {n_fmt} of {total_fmt} models{postfix}"
         self.bar = tqdm(total=total, disable=not total, bar_format=form, desc=name)
         self.bar.set_postfix_str(self.left())
 
     def update(self, run: Run) -> None:
-        """One more was asked for: it counts as soon as it is there."""
-        self.awaited.append(run)
-        self.look()
+        """A run was asked for: it counts once, as soon as it is there."""
+        if run.id not in self.names:
+            self.names.add(run.id)
+            self.awaited.append(run)
+            self.look()
 
     def look(self) -> None:
         """Count what is there now, what other workers trained with it."""
@@ -349,11 +354,12 @@ def defaults_of(notebook: str, root: Path | None = None) -> dict:
     file = root / "nbs" / f"{notebook}.ipynb" if root else None
     if file is None or not file.is_file():
         return {}
-    tagged = [cell for cell in cells_of(file) if "parameters" in cell["metadata"].get("tags", [])]
+    cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+    tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
     return {
         statement.targets[0].id: ast.literal_eval(statement.value)
         for cell in tagged
-        for statement in ast.parse(cell["source"]).body
+        for statement in ast.parse("".join(cell["source"])).body
         if isinstance(statement, ast.Assign)
     }
 
@@ -388,13 +394,14 @@ class Planned(NamedTuple):
     beside: Recipe | None = None  # of an old model that answers at every step
     copies: int = 0  # further sets of the weights that a treatment keeps on the device
     answered: int | None = None  # examples that each answers; None: the selection and test splits
+    share: float = 1.0  # of the training examples that each sees
 
     def training(self, task: Task) -> Trainings:
         """The same for a rehearsal."""
         task = self.task or task
         old = shape_of(self.beside, len(task.classes)) if self.beside else None
         sizes = {"kept": self.kept, "epochs": self.epochs, "answered": self.answered}
-        sizes |= {"old": old, "copies": self.copies}
+        sizes |= {"old": old, "copies": self.copies, "share": self.share}
         return trainings_of(self.kind, self.number, self.recipe, task, **sizes)
 
     def seconds(self, task: Task) -> float:
@@ -403,6 +410,20 @@ class Planned(NamedTuple):
             return 0.0
         epochs = self.recipe.epochs if self.epochs is None else self.epochs
         return self.number * epochs * seconds_per_epoch(self.recipe, self.task or task)
+
+
+def refuse_another_plan(planned: Iterable[Planned], runs: Iterable[Run]) -> None:
+    """RuntimeError where others were trained than were planned: how many of each recipe."""
+    wanted, made = Counter(), Counter()
+    for each in planned:
+        if each.recipe is not None and each.epochs != 0:
+            wanted[json.dumps(each.recipe.identity(), sort_keys=True)] += each.number
+    for run in runs:
+        if recipe := run.configuration.get("recipe"):
+            made[json.dumps(recipe, sort_keys=True)] += run.configuration.get("folds", 1)
+    if wrong := [one for one in wanted | made if wanted[one] != made[one]]:
+        told = "; ".join(f"{wanted[one]} planned, {made[one]} trained: {one}" for one in wrong)
+        raise RuntimeError(f"the plan of this table is not what it trains: {told}")
 
 
 def bytes_of_runs(
@@ -504,7 +525,7 @@ class Study:
         self.seeds = min(asked, fewer or asked)
         self.runs: dict[str, Run] = {}  # every run of this study by its id
         self._published: dict[str, dict] = {}  # how each is published
-        self._planned: int | None = None  # trainings, once a plan was said
+        self._planned: list[Planned] | None = None  # once a plan was said
         self._seconds, self._bar = 0.0, None
         self.asked = self.seeds  # while seeds are done one after another, `seeds` is fewer
 
@@ -535,8 +556,9 @@ class Study:
                 f"scale {self.scale}: {self.experiment.reason}; table {self.chosen.table}; "
                 f"{self.task.title}; {self.seeds} seed(s)"
             )
-        self._planned = (self._planned or 0) + sum(each.number for each in planned)
-        counts = ", ".join(f"{each.number} {each.kind}" for each in planned if each.number)
+        self._planned = (self._planned or []) + list(planned)
+        trained = added_up((each.kind, each.number) for each in planned if each.epochs != 0)
+        counts = ", ".join(f"{number} {kind}" for kind, number in trained.items())
         if not counts:
             print(f"{name}: nothing to train, the runs are there")
             return
@@ -570,7 +592,7 @@ class Study:
     @contextmanager
     def running(self, labels: dict | None = None) -> Iterator["Study"]:
         """Inside it runs are trained or read, with one bar; with `from_results` published ones
-        are read first.
+        are read first. At smoke RuntimeError where others were trained than were planned.
 
         `labels` (split → id → label) are the task's unless runs answer other examples.
         """
@@ -579,14 +601,17 @@ class Study:
             return
         labels = labels_of(self.task) if labels is None and self.chosen.from_results else labels
         recall = published_first(labels) if self.chosen.from_results else nullcontext()
-        total = max((self._planned or 0) - len(self.runs), 0)
-        seconds = self._seconds * total / max(self._planned or 0, 1)
+        planned = sum(each.number for each in self._planned or ())
+        total = max(planned - len(self.runs), 0)
+        seconds = self._seconds * total / max(planned, 1)
         try:
             with recall, ModelBar(total, seconds) as self._bar:
                 yield self
                 finish_shared_runs(self._bar.look)
         finally:
             self._bar = None
+        if (self.scale == "smoke" or self.wiring) and self._planned is not None:
+            refuse_another_plan(self._planned, self.runs.values())
 
     def seed_by_seed(self) -> Iterator[int]:
         """1, 2, … up to all seeds; inside a loop over it the study has just so many.

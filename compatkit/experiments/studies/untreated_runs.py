@@ -171,9 +171,9 @@ class UntreatedRuns:
         steps = self.chosen.max_steps
         try:
             recipes = upgrade_recipes(self.tasks[scale], scale, upgrade, max_steps=steps)
+            return tuple(recipe.identity() for recipe in recipes)
         except (FileNotFoundError, ValueError):
             return None, None
-        return tuple(recipe.identity() for recipe in recipes)
 
     def exist(self, scale: str) -> bool:
         """Whether the runs of any upgrade are complete at a scale."""

@@ -117,10 +117,7 @@ def test_the_steps_reach_the_recipes():
     )
 
 
-def test_the_papers_numbers(monkeypatch):
-    monkeypatch.setattr(
-        "compatkit.experiments.models.recipes.model_folder", lambda name: f"/{name}"
-    )
+def test_the_papers_numbers():
     old, new = upgrade_recipes(of("mrpc"), "paper", "b")
     assert (old.learning_rate, old.batch_size, old.epochs, old.max_length) == (3e-5, 16, 5, 128)
     assert (new.learning_rate, new.batch_size, new.epochs) == (

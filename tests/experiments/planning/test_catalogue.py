@@ -4,6 +4,7 @@ import ast
 import csv
 import json
 from datetime import datetime, timedelta, timezone
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -307,3 +308,16 @@ def test_ages_are_never_negative():
     now = datetime.now(timezone.utc)
     times = (None, now - timedelta(days=3), now + timedelta(days=400))
     assert [catalogue._age(when) for when in times] == ["–", "3 d", "0 s"]
+
+
+def test_ci_makes_every_table_and_a_quick_one_of_each_notebook():
+    """The list of smoke runs follows the catalogue; each compares its plan with what it trains."""
+    grid = import_module("grid")
+    entries, known = grid.all_entries(), {one.name: one for one in CATALOGUE}
+    made = {(name, told.get("table")) for _, name, told in entries if told["scale"] == "smoke"}
+    assert {(one.notebook, one.table) for one in CATALOGUE if one.smoke} <= made
+    assert {("gated_fusion", "folds"), ("muscle", "copied")} <= made
+    quick = [name for is_quick, name, _ in entries if is_quick]
+    assert set(grid.QUICK) <= set(known) and len(quick) == len(set(quick)) == len(grid.QUICK)
+    tasks = {(name, told["task"]) for _, name, told in entries if told["scale"] == "paper"}
+    assert {(one.notebook, task) for one in CATALOGUE for task in one.paper_scale} <= tasks

@@ -11,7 +11,6 @@ import torch
 from tiny import task as text_task
 
 from compatkit.experiments.planning import rehearsal
-from compatkit.experiments.planning.counts import hub_shape
 from compatkit.experiments.planning.rehearsal import (
     DEVICES,
     KERNEL_SECONDS,
@@ -28,6 +27,7 @@ from compatkit.experiments.planning.rehearsal import (
     shape_of,
     trainings_of,
 )
+from compatkit.experiments.planning.shapes import hub_shape
 
 SMALL = dict(hidden_size=32, intermediate_size=64, num_attention_heads=2, vocab_size=100)
 BERT = Shape.of("text", "bert", num_hidden_layers=2, num_labels=2, **SMALL)

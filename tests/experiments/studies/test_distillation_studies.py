@@ -16,6 +16,7 @@ from compatkit.experiments.running.runs import Run
 from compatkit.experiments.studies import distillation_studies as room
 from compatkit.experiments.studies.distillation_studies import (
     DistillationStudy,
+    Treatments,
     begin_distillation,
     update_of,
 )
@@ -154,23 +155,17 @@ def test_all_images_come_with_few_passes(monkeypatch):
     ],
 )
 def test_only_what_a_table_trains_must_be_there(monkeypatch, table, task, trained):
-    asked, images = set(), replace(tiny.image_task(), name=task)
+    images = replace(tiny.image_task(), name=task)
     names = [f"microsoft/resnet-{size}" for size in trained]
-
-    def folder(name):
-        asked.add(name)
-        return f"folder of {name}"
 
     def begun(chosen, papers, whole):
         assert not whole and {*papers[task]} == (set(names) if task == "inaturalist" else set())
         return Experiment(images, "paper", "asked for")
 
-    monkeypatch.setattr(recipes, "model_folder", folder)
     monkeypatch.setattr(room, "begin_with_images", begun)
     update = update_of(begin_distillation(parameters(task=task, table=table, scale="paper")))
-    assert asked == set(names)
     sides = (update.old_recipe, update.new_recipe)
-    assert [one.name for one in sides if one.model == "image"] == names
+    assert [one.folder for one in sides if one.model == "image"] == names
 
 
 # --- its runs -------------------------------------------------------------------------------------
@@ -225,7 +220,8 @@ def test_a_treatment_is_taught_by_the_old_model_of_its_seed(begun):
 
 def test_the_plan_counts_what_is_trained(begun, capsys):
     grid = [FocalDistillation()]
-    begun("main").plan({"FD-LM": grid * 2}, {"ELODI": grid}, fixed=2)
+    fixed = dict.fromkeys("ab", grid[0])
+    begun("main").plan(Treatments({"FD-LM": grid * 2}, {"ELODI": grid}, fixed))
     told = capsys.readouterr().out.splitlines()[1]
     assert told == (
         "table main: 3 old, 3 new, 8 treated, 2 old students of ensembles, "
@@ -237,7 +233,7 @@ def test_the_plan_counts_what_is_trained(begun, capsys):
 def test_an_old_model_that_is_asked_again_is_planned_with_its_weights(begun, old_logits, asked):
     planned, models = {}, begun("main", old_logits=old_logits)
     models.study.plan = lambda name, *kinds: planned.update({one.kind: one for one in kinds})
-    models.plan({"FD-LM": [FocalDistillation()]}, {})
+    models.plan(Treatments({"FD-LM": [FocalDistillation()]}))
     assert planned["old"].kept == bool(asked) and planned["treated"].beside == asked
     assert planned["new"].kept == 0 and planned["new"].beside is None
 
@@ -245,7 +241,7 @@ def test_an_old_model_that_is_asked_again_is_planned_with_its_weights(begun, old
 def test_what_every_epoch_leaves_is_planned(begun):
     planned, models = {}, begun("figure5")
     models.study.plan = lambda name, *kinds: planned.update({one.kind: one for one in kinds})
-    models.plan({}, {}, unfolded=2)
+    models.plan(Treatments(over_time={"no treatment": None, "FD-LM": FocalDistillation()}))
     kept, answers = planned["treated, every epoch kept"], planned["answers after an epoch"]
     epochs, seeds = tiny.RECIPE.epochs, models.study.seeds
     assert (kept.number, kept.kept, planned["treated"].number) == (2 * seeds, epochs, 0)
@@ -355,7 +351,7 @@ def answers(tmp_path, monkeypatch):
 def test_a_model_that_is_there_as_its_answers_can_be_the_old_one(answers, capsys):
     study = begin_distillation(parameters(table="4", answers=answers, old_logits="auto"))
     models = DistillationStudy(study, update_of(study))
-    models.plan({"FD-KL": [FocalDistillation()]}, {})
+    models.plan(Treatments({"FD-KL": [FocalDistillation()]}))
     assert "0 old" not in (told := capsys.readouterr().out) and " old" not in told
     models.update = replace(
         models.update, new_recipe=replace(models.update.new_recipe, epochs=1, max_steps=2)

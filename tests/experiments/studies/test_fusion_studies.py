@@ -30,19 +30,19 @@ def home(tmp_path_factory):
     patch.undo()
 
 
-def begun(distillations=(), members=0, old_logits="in_sample", seeds=2, table="main"):
+def begun(distillations=(), votes=(), old_logits="in_sample", seeds=2, table="main"):
     """A study of the tiny task."""
     chosen = SimpleNamespace(
         task="tiny", table=table, seeds=seeds, encoder="", old_encoder="", max_steps=-1,
         old_logits=old_logits, from_results=False, keep_results=False,
     )  # fmt: skip
     study = Study("gated_fusion", chosen, Experiment(tiny.task(), "smoke", "asked for"))
-    return FusionStudy(study, GATES, distillations, members)
+    return FusionStudy(study, GATES, distillations, votes)
 
 
 @pytest.fixture(scope="module")
 def fusion(home):
-    return begun([DynamicDistillation(weight) for weight in (0.0, 1.0)], members=3)
+    return begun([DynamicDistillation(weight) for weight in (0.0, 1.0)], votes=(2,))
 
 
 @pytest.fixture(scope="module")
@@ -74,19 +74,17 @@ def test_what_is_counted_is_what_was_planned(fusion, fused, capsys):
 
 
 def test_at_paper_scale_the_chosen_gates_are_trained_once_more_and_weights_counted(home):
-    planned = {}
-    fusion = begun([DynamicDistillation(0.0), DynamicDistillation(1.0)], members=3)
+    fusion = begun([DynamicDistillation(0.0), DynamicDistillation(1.0)], votes=(2,))
     fusion.study.scale = "paper"
-    fusion.study.plan = lambda name, *kinds: planned.update({one.kind: one for one in kinds})
-    fusion.plan("a")
-    counts = {kind: (one.number, one.kept) for kind, one in planned.items() if one.number}
-    assert counts == {
-        "old": (2, 0),
-        "new": (3, 1),
-        "distilled": (4, 0),
-        "last epochs of gated fusion": (4, 0),
-        "of them once more, to be kept": (2, 1),
-    }
+    planned = [(one.kind, one.number, one.kept) for one in fusion.planned("a") if one.number]
+    assert planned == [
+        ("old", 2, 0),
+        ("new", 2, 1),
+        ("new", 1, 0),  # which only votes
+        ("distilled", 4, 0),
+        ("last epochs of gated fusion", 4, 0),
+        ("of them once more, to be kept", 2, 1),
+    ]
 
 
 def test_gates_are_published_with_logits_and_what_they_answer_alone(fusion, fused):
@@ -153,7 +151,7 @@ def test_out_of_fold_answers_teach_and_the_old_model_answers(home, monkeypatch):
     assert fused.gated.runs[0].configuration["parents"] == parents
 
 
-def test_both_kinds_of_old_logits_stand_side_by_side(home, monkeypatch, capsys):
+def test_both_kinds_of_old_logits_stand_side_by_side(home, monkeypatch):
     def held_out(task, recipe, seed):
         """Any run that has answers on the training split will do."""
         return fusion.study.train(OLD, 50 + seed, splits=("train", "selection", "test"))
@@ -162,8 +160,8 @@ def test_both_kinds_of_old_logits_stand_side_by_side(home, monkeypatch, capsys):
     fusion = begun([DynamicDistillation(1.0)], table="folds", seeds=1)
     assert fusion.both and fusion.folds == 5 and fusion.variant == ""
     assert fusion.taught_by == "in sample, or out of fold, as the row says"
-    fusion.plan("a")
-    assert "4 last epochs of gated fusion" in capsys.readouterr().out, "two settings, two kinds"
+    gates = [one.number for one in fusion.planned("a") if one.kind == "last epochs of gated fusion"]
+    assert gates == [4], "two settings, two kinds"
     with fusion.study.running():
         fused = fusion.run("a")
     untreated = [fused.pair.olds[0].id, fused.pair.news[0].id]

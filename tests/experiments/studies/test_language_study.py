@@ -1,6 +1,5 @@
 """MUSCLE's experiment as one object: measures, upgrades that can be had, rows of scores."""
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import torch
 from made_studies import SavedRun, asked, scored, stories, study_of
 
 from compatkit.experiments.models.language_recipes import adapter_recipe
-from compatkit.experiments.planning.counts import SIZES
+from compatkit.experiments.planning.shapes import SIZES
 from compatkit.experiments.studies import language_study
 from compatkit.experiments.studies.language_study import (
     LanguageStudy,
@@ -39,13 +38,7 @@ def no_models(monkeypatch):
     return lacking
 
 
-PHI = dict(hidden_size=2048, intermediate_size=8192, num_hidden_layers=24, num_attention_heads=32)
-
-
-def test_at_paper_scale_the_rehearsed_line_comes_first_and_a_full_disk_stops(tmp_path, monkeypatch):
-    config = {"model_type": "phi", "vocab_size": 51200} | PHI
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    monkeypatch.setattr(language_study, "model_folder", lambda name: tmp_path)
+def test_at_paper_scale_the_rehearsed_line_comes_first_and_a_full_disk_stops(monkeypatch):
     task, upgrades = stories(), {"c": ("microsoft/phi-1", "microsoft/phi-1_5")}
     where = asked(task="piqa", scale="paper"), "paper", "asked for", task, task, "choice"
     study = LanguageStudy(*where, adapter_recipe("paper"), upgrades)
@@ -53,7 +46,7 @@ def test_at_paper_scale_the_rehearsed_line_comes_first_and_a_full_disk_stops(tmp
     assert [one.number for one in line.trainings] == [3, 3, 6]
     assert all(one.batch == 32 and one.step.batch == 4 for one in line.trainings), "accumulated"
     assert 2.8 * 2**30 < line.peak < 80 * 2**30  # at least the base's weights in half precision
-    tokens = round(len(task.learnt) * SIZES["piqa"].tokens)
+    tokens = round(SIZES["piqa"].train * SIZES["piqa"].tokens)
     assert [one.further for one in line.trainings] == [tokens * (64 * 4 + 8)] * 2 + [0], "teachers'"
     assert [one.further for one in rehearsal_of(study, 0).trainings] == [0, 0]
     assert f"peak {line.peak / 2**30:.1f} GiB" in plan(study)

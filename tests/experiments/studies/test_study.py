@@ -1,5 +1,6 @@
 """The study: commands from the notebooks' own defaults, plans, runs, notes, and what is kept."""
 
+import itertools
 import json
 import math
 import re
@@ -241,6 +242,21 @@ def test_the_plan_says_counts_and_leaves_out_what_is_none(capsys, monkeypatch):
     assert Planned("last epochs", 4, Recipe(epochs=3), epochs=1).seconds(tiny.task()) == 120
 
 
+def test_a_smoke_run_that_trains_what_was_not_planned_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path))
+    monkeypatch.setattr(room, "seconds_per_epoch", lambda recipe, task: 0.0)
+    study, other = a_study(), replace(tiny.RECIPE, width=64)
+    study.plan("upgrade a", Planned("old", 2, tiny.RECIPE), Planned("answers", 9, other, 0))
+    with study.running():
+        study.old_models(tiny.RECIPE)
+    with pytest.raises(RuntimeError, match='^the plan .* 0 planned, 1 trained: .*"width": 64'):
+        with study.running():
+            study.train(other, 7)
+    assert len(study.runs) == 3, "the runs are there"
+    with pytest.raises(ZeroDivisionError), study.running():
+        1 / 0  # what went wrong inside is not hidden
+
+
 def test_at_paper_scale_weights_need_room_and_what_is_there_does_not(trained, monkeypatch):
     study, _ = trained
     there = bytes_of_runs([(tiny.RECIPE, tiny.task())])
@@ -362,7 +378,11 @@ def test_nothing_is_timed_where_nothing_may_be_trained(monkeypatch, capsys):
 def told_run(seconds, ago=0, there=True):
     """What a bar asks of a run that began so many days ago and took so long."""
     started = (datetime.now(timezone.utc) - timedelta(days=ago)).isoformat(timespec="seconds")
-    return SimpleNamespace(there=there, record={"started": started, "seconds": seconds})
+    record = {"started": started, "seconds": seconds}
+    return SimpleNamespace(id=f"run {next(_NUMBERS)}", there=there, record=record)
+
+
+_NUMBERS = itertools.count()
 
 
 def test_the_bar_tells_the_time_left_from_what_was_trained(monkeypatch):
@@ -390,6 +410,7 @@ def test_the_bar_counts_what_other_workers_train_when_it_is_there(monkeypatch):
         other.there = True
         bar.update(told_run(60))
         assert bar.bar.n == 2 and bar.left().startswith("about 4 min left"), "two a minute"
+        bar.update(other)  # as two upgrades ask for one adapter
         bar.look()
         assert bar.bar.n == 2
 

@@ -13,6 +13,7 @@ from compatkit.experiments.models import update_trainings
 from compatkit.experiments.reporting.expressions import leaves
 from compatkit.experiments.studies.study import Study
 from compatkit.experiments.studies.update_studies import (
+    STRENGTHS,
     Dial,
     UpdateRows,
     UpdateStudy,
@@ -35,6 +36,7 @@ class Book:
 
     def __init__(self, seeds=2):
         self.seeds, self.runs, self.published = seeds, {}, {}
+        self.chosen = SimpleNamespace(table="main")
 
     def add(self, run, logits=False, splits=("selection", "test")):
         self.runs[run.id], self.published[run.id] = run, (logits, tuple(splits))
@@ -150,10 +152,16 @@ def test_treated_models_keep_their_weights_but_at_paper_scale(models, monkeypatc
         models.new(0, treatment=Treatment())
         assert asked == [True, True, treated], scale
         asked.clear()
-        models.plan(2, treated=9)
-        assert (planned["new"].number, planned["new"].kept) == (6, 1)
-        assert (planned["treated"].number, planned["treated"].kept) == (18, treated)
-        assert planned["treated"].training(tiny.task()).step.copies == 2
+        monkeypatch.setattr(models.study.chosen, "table", "baselines")
+        models.plan()
+        numbers = {name: planned[name].number for name in STRENGTHS[scale]}
+        assert numbers == {name: 2 * len(tried) for name, tried in STRENGTHS[scale].items()}
+        assert {planned[name].kept for name in numbers} == {treated}
+        copies = [planned[name].training(tiny.task()).step.copies for name in numbers]
+        assert copies == [2, 1, 1, 0], "EWC's Fisher and old weights, Mixout's old weights"
+        monkeypatch.setattr(models.study.chosen, "table", "soup")
+        models.plan()
+        assert (planned["new"].number, planned["new"].kept) == (2 * models.soups[-1], 1)
 
 
 def test_the_further_models_of_soups_are_trained_before_any_is_read(models, monkeypatch):
@@ -163,7 +171,8 @@ def test_the_further_models_of_soups_are_trained_before_any_is_read(models, monk
     monkeypatch.setattr(models, "news", [])
     asked = []
     monkeypatch.setattr(models, "kept", lambda recipe, number, *_, **__: asked.append(number))
-    models.train(further=2)
+    monkeypatch.setattr(models.study.chosen, "table", "soup")  # of three, at smoke
+    models.train()
     assert asked == [0, 1, 2000, 2001, 1000, 1001, 1100, 1101, 1200, 1201]
     assert len(models.news) == 2
 

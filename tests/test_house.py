@@ -5,11 +5,10 @@ import re
 from itertools import chain
 from pathlib import Path
 
+import house
 import pytest
 
-from compatkit.support import house
-
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def notebook(path, *cells, tags=()):
