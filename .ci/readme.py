@@ -12,7 +12,7 @@ import sys
 
 from environment import ROOT, use_the_environment
 
-LINES = 5  # of what a command printed
+LINES = 4  # of what a command printed, without the empty ones
 PART = re.compile(r"(<!-- written: (.+?) -->\n)(.*?)(<!-- end -->)", re.S)
 CLAIMS = 2  # of each of the four papers; of the talk's two further methods and of ours the first
 PAGES = ("README.md", "CONTRIBUTING.md")
@@ -108,9 +108,9 @@ def printed(command):
         text=True,
         check=True,
     )
-    lines = done.stdout.rstrip().split("\n")
-    shown = "\n".join(lines[:LINES]).rstrip()
-    return f"```text\n{shown}\n{'…' if len(lines) > LINES else ''}\n```\n"
+    lines = [line for line in done.stdout.split("\n") if line.strip()]
+    shown = "\n".join(lines[:LINES])
+    return f"```text\n{shown}{' …' if len(lines) > LINES else ''}\n```\n"
 
 
 def written(name):

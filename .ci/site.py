@@ -2,12 +2,11 @@
 """Build the site: the notebooks with their saved outputs, the results, the interface from
 docstrings.
 
-`.ci/site.py` writes to _site/, `.ci/site.py FOLDER` elsewhere. Nothing is executed, nothing is
-asked of the network,
-and a warning (a broken reference, a formula that cannot be read) fails the build. The sidebar
-comes from the folders
-and the notebooks' own first cells (house.py), so a new notebook needs no
-entry here.
+`.ci/site.py` writes to _site/, `.ci/site.py FOLDER` elsewhere. Sphinx with myst-nb does the work;
+this script prepares what they read. Nothing is executed, nothing is asked of the network, and a
+warning (a broken reference, a formula that cannot be read) fails the build. The sidebar comes from
+the folders and the notebooks' own first cells (house.py), so a new notebook needs
+no entry here.
 """
 
 import re
@@ -147,9 +146,7 @@ def write_measured(target, rooms):
     """
     target.mkdir()
     results = ROOT / "results"
-    overview = (
-        (results / "README.md").read_text(encoding="utf-8") if any(results.glob("*.md")) else ""
-    )
+    overview = (results / "README.md").read_text(encoding="utf-8")
     pages = sorted(
         results.glob("*.md"),
         key=lambda page: (page.name != "README.md", overview.find(f"({page.name})"), page.name),
@@ -164,7 +161,6 @@ def write_measured(target, rooms):
         (target / f"{name}.md").write_text(with_notebooks(text, page.name), encoding="utf-8")
     others = [page.stem for page in pages if page.name != "README.md"]
     with open(target / "index.md", "a", encoding="utf-8") as index:
-        index.write("" if pages else "# Results\n\nNothing has been measured yet.\n")
         index.write(f"\n\n{toctree(others)}")
 
 
@@ -236,27 +232,11 @@ def prepare(target):
 
 def sphinx(source, made):
     """Runs Sphinx; its exit status, 0 only without a warning."""
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "--builder",
-        "html",
-        "--quiet",
-        "--fail-on-warning",
-        "--conf-dir",
-        str(ROOT / ".ci" / "site_settings"),
-    ]
-    return subprocess.run(
-        [
-            *command,
-            "--doctree-dir",
-            str(made.with_name(f"{made.name}-doctrees")),
-            str(source),
-            str(made),
-        ],
-        cwd=ROOT,
-    ).returncode
+    words = ["--builder", "html", "--quiet", "--fail-on-warning"]
+    words += ["--conf-dir", ROOT / ".ci" / "site_settings"]
+    words += ["--doctree-dir", made.with_name(f"{made.name}-doctrees"), source, made]
+    command = [sys.executable, "-m", "sphinx", *map(str, words)]
+    return subprocess.run(command, cwd=ROOT).returncode
 
 
 def build(folder):

@@ -16,12 +16,10 @@ from functools import cached_property, reduce
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-# %% ../nbs/bcwi.ipynb #e5142355
 import numpy as np
 import torch
 from torch import nn
 
-# %% ../nbs/bcwi.ipynb #15345395
 from .metrics import FlipCounts, curve_over_seeds, mean_interval
 from .predictions import Predictions
 from .support.paired import score_statistic
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# %% ../nbs/bcwi.ipynb #adecc6c0
+
 _all_ = ["interpolate"]  # of weights/interpolation: the method's first step belongs to its room
 
 # %% ../nbs/bcwi.ipynb #fd4d64da

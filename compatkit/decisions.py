@@ -20,11 +20,9 @@ from math import ceil, inf, isfinite, isnan, log
 from pathlib import Path
 from typing import NamedTuple
 
-# %% ../nbs/decisions.ipynb #99888d2a
 import numpy as np
 from numpy.typing import ArrayLike
 
-# %% ../nbs/decisions.ipynb #cd0739c9
 from .metrics import clopper_pearson, fit_temperature
 from compatkit.predictions import (
     Predictions,
@@ -148,7 +146,7 @@ def _over_posterior(old, posterior):
         )
     return over_classes(old, posterior.classes)
 
-# %% ../nbs/decisions.ipynb #9f9532ef
+
 def refuse_unknown_labels(
     unknown: np.ndarray,  # labels that are no class
     classes: tuple | None,  # the names of the columns
@@ -227,7 +225,7 @@ def joined_answers(
         old.id, old.label, column, best, gain, chosen.classes, answers.dtype.kind == "U", width
     )
 
-# %% ../nbs/decisions.ipynb #adf4671e
+
 def critical_price(
     old: Predictions,  # of the model in use: its answers are enough
     new: Predictions,  # those of its successor on the same examples, with logits
@@ -407,7 +405,7 @@ def load_json(
         )
     return content
 
-# %% ../nbs/decisions.ipynb #7621c5fa
+
 class _Posterior:
     """What can be fitted, saved and read again; the kind in the file is the name of the class."""
 
@@ -520,7 +518,7 @@ def posterior_of(
         raise ValueError(f"neither a calibration nor a pool: {sorted(content)}")
     return kind(**(fields | {"fitted_on": tuple(fields.get("fitted_on", ()))}))
 
-# %% ../nbs/decisions.ipynb #d5cee893
+
 def pool(
     old: Predictions,  # with logits of the model in use
     new: Predictions,  # those of its successor on the same examples
@@ -677,7 +675,7 @@ def _certificate(
         accuracy_new=None if new_right is None else float(new_right.mean()),
     )
 
-# %% ../nbs/decisions.ipynb #8209d0ad
+
 @dataclass(frozen=True)
 class PriceChoice:
     """A price with its certificate; the price is None where only the old model qualifies."""
@@ -853,7 +851,7 @@ def _groups(slices, old, new):
         )
     return {name: values == name for name in np.unique(values).tolist()}
 
-# %% ../nbs/decisions.ipynb #equal001
+
 _WEIGHT = re.compile(
     r"(.*[^a-z])?(weights?|wts?|wgts?)([^a-z].*)?|w|importance|freq(uency)?|propensity"
 )
@@ -930,7 +928,7 @@ def _with_slices(choice, chosen):
     bound = max(one.certificate.nfr_bound for one in chosen.values())
     return replace(choice, certificate=replace(choice.certificate, nfr_bound=bound), slices=chosen)
 
-# %% ../nbs/decisions.ipynb #202866e9
+
 class _Claim(NamedTuple):
     """What is to be shown and with which probability of error."""
 

@@ -9,11 +9,9 @@ __all__ = ['DISTANCES', 'OVER_CLASSES', 'old_label', 'shared_columns', 'old_righ
 # %% ../nbs/distillation.ipynb #6abe328b
 import math
 
-# %% ../nbs/distillation.ipynb #51b3bced
 import torch
 from torch.nn import functional as F
 
-# %% ../nbs/distillation.ipynb #63af2430
 from .training.loop import Treatment, check_old_logits
 
 # %% ../nbs/distillation.ipynb #3673a974
@@ -52,7 +50,7 @@ def shared_columns(
         )
     return logits[:, list(old_classes)]
 
-# %% ../nbs/distillation.ipynb #97d77bbb
+
 def old_right(
     old_logits: torch.Tensor,  # (N, C_old)
     label: torch.Tensor,  # (N,) new class indices
@@ -236,7 +234,7 @@ class FocalDistillation(_FilteredDistance):
             shared.shape[1] if self.over_classes == "mean" else 1
         )
 
-# %% ../nbs/distillation.ipynb #bf5cee08
+
 def divergence(
     logits: torch.Tensor,  # (N, C) of the new model
     old_logits: torch.Tensor,  # (N, C)

@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-# %% ../nbs/gated_fusion.ipynb #83cd9ba9
 import numpy as np
 import torch
 from torch import nn
@@ -24,7 +23,6 @@ from transformers import (
 )
 from transformers.utils import ModelOutput
 
-# %% ../nbs/gated_fusion.ipynb #569421e7
 from .training.loop import Treatment, check_old_logits
 from .training.models import last_linear, quiet_loading
 from .weights.checkpoints import read_tensors
@@ -78,7 +76,7 @@ class GatedFusionConfig(PreTrainedConfig):
         )
         super().__init__(**(names | options))
 
-# %% ../nbs/gated_fusion.ipynb #13c3abfc
+
 @dataclass
 class GatedFusionOutput(ModelOutput):
     """What GatedFusion returns; N examples, C classes, H the width of E_n."""
@@ -110,7 +108,7 @@ def _new_model(config: GatedFusionConfig):
             return kind.from_config(inner, trust_remote_code=False)
     raise ValueError(f"a {inner.model_type} model is no text or image classifier of transformers")
 
-# %% ../nbs/gated_fusion.ipynb #86dc719a
+
 class GatedFusion(PreTrainedModel):
     """The new model with a learned gate over the old model's logits (Lai et al. 2023)."""
 
@@ -387,7 +385,7 @@ class OldLogitsCache:
         self.centre = centre
         self._append(keys, embeddings, logits)
 
-# %% ../nbs/gated_fusion.ipynb #0a6fc756
+
 def _own(values):
     """A copy in single precision, on the CPU, that nobody else changes."""
     if isinstance(values, torch.Tensor):

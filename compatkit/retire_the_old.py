@@ -14,13 +14,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-# %% ../nbs/retire_the_old.ipynb #rto00005
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-# %% ../nbs/retire_the_old.ipynb #rto00006
 from .decisions import Calibration, Pool, joined_answers, margin_of
 from .distillation import divergence, logit_distance, old_right, precise
 from .ensembles import mix

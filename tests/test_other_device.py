@@ -33,15 +33,11 @@ from compatkit.experiments.models.given_answers import given_answers
 from compatkit.experiments.studies import own_case, weight_planes
 from compatkit.gated_fusion import LearnGate
 from compatkit.language.adapters import add_adapter, copy_adapter
+from compatkit.language.chunked_loss import MASKS, compatibility_loss_from_hidden
 from compatkit.language.models import byte_pairs, small_language_model
 from compatkit.language.tasks import Generation, load_questions
 from compatkit.language.teachers import HiddenStates, learnt_positions, top_tokens
-from compatkit.muscle import (
-    MASKS,
-    Compatibility,
-    compatibility_loss,
-    compatibility_loss_from_hidden,
-)
+from compatkit.muscle import Compatibility, compatibility_loss
 from compatkit.regularizers import ElasticWeightConsolidation, Mixout, PriorWeightDecay
 from compatkit.reranking import KINDS, Proposal, Reranker, propose, write_together
 from compatkit.retire_the_old import (

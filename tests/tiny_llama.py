@@ -7,7 +7,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from compatkit.language.adapters import AdapterRecipe
-from compatkit.language.models import TokenRows
+from compatkit.language.aligned_teachers import AlignedDistributions
+from compatkit.language.models import TokenRows, byte_pairs, encode_examples
+from compatkit.language.tasks import Question
+from compatkit.language.teachers import keep_distributions
 
 VOCABULARY = 40
 RECIPE = AdapterRecipe(
@@ -61,3 +64,30 @@ def batch_of(rows, positions=None):
 def text_of(batch):
     """What a model takes of a batch."""
     return {name: batch[name] for name in ("input_ids", "attention_mask")}
+
+
+TEXTS = [
+    f"{first} and {second} are {what} naïve"
+    for first in ("cats", "doghouses")
+    for second in ("dogs", "catfish")
+    for what in ("not", "hardly", "certainly")
+]
+QUESTIONS = [Question(str(n), *text.split(" ", 1)) for n, text in enumerate(TEXTS)]
+
+
+def pair_of_tokenizers(old=275, new=310):
+    return byte_pairs(TEXTS, old), byte_pairs(TEXTS, new)
+
+
+def aligned(old_tokenizer, new_tokenizer, folder, learn="all", k=400, seed=0):
+    """(targets, new rows, old model, old rows)"""
+    old_rows = encode_examples(QUESTIONS, old_tokenizer)
+    new_rows = encode_examples(QUESTIONS, new_tokenizer, learn=learn)
+    model = llama(seed, len(old_tokenizer))
+    kept = keep_distributions(model, old_rows, folder, old_tokenizer, k=k)
+    return (
+        AlignedDistributions(kept, old_rows, new_rows, TEXTS, old_tokenizer, new_tokenizer),
+        new_rows,
+        model,
+        old_rows,
+    )

@@ -29,6 +29,7 @@ from compatkit.language.adapters import (
     split_rows,
     train_adapter,
 )
+from ...language.aligned_teachers import AlignedDistributions
 from ...language.harness import harness_answers, harness_version
 from compatkit.language.models import (
     TokenRows,
@@ -46,11 +47,7 @@ from compatkit.language.teachers import (
     keep_distributions,
     tokenizer_fingerprint,
 )
-from compatkit.muscle import (
-    AlignedDistributions,
-    Compatibility,
-    train_compatibility_adapter,
-)
+from ...muscle import Compatibility, train_compatibility_adapter
 from ...training.loop import resolve_precision
 from ...training.models import quiet_loading, weights_fingerprint
 

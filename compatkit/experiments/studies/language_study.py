@@ -73,12 +73,12 @@ from compatkit.experiments.studies.study import (
     common_parameters,
 )
 from ...language.adapters import AdapterRecipe
+from ...language.chunked_loss import MASKS
 from ...language.harness import HARNESS_TASKS, harness_version, readable_by_harness
 from ...language.models import judge, length_normalized
 from ...language.tasks import LANGUAGE_TASKS, Questions, load_questions, task_files
 from ...language.teachers import bytes_of_distributions
 from ...metrics import over_seeds, paired_difference, smooth_flips
-from ...muscle import MASKS
 from ...predictions import Predictions, align, text_digests
 from ...training.models import model_folder
 
