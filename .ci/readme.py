@@ -14,9 +14,7 @@ from environment import ROOT, use_the_environment
 
 LINES = 4  # of what a command printed, without the empty ones
 PART = re.compile(r"(<!-- written: (.+?) -->\n)(.*?)(<!-- end -->)", re.S)
-CLAIMS = 2  # of each of the four papers; of the talk's two further methods and of ours the first
 PAGES = ("README.md", "CONTRIBUTING.md")
-FURTHER = ("embeddings.md", "reranking.md", "ours.md")
 METHODS = (  # the papers' own and what needs no training
     "decision rule, pooled posterior",
     "mixture of old and new probabilities",
@@ -35,31 +33,19 @@ def table(header, rows):
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def places(evidence):
-    """Where a claim holds and where not, such as 'held on sst2 (b); not held on mrpc (a)'."""
-    from compatkit.experiments.judging.claims import place_of
-
-    words = {}
-    for piece in evidence:
-        words.setdefault(piece.word, []).append(place_of(piece.name))
-    phrases = [f"**{word}** on {', '.join(where)}" for word, where in words.items()]
-    return "; ".join(phrases) or "not run"
-
-
 def claims():
-    """The first claims of each paper with the computed verdicts and a link to the paper's page."""
-    from compatkit.experiments.judging.claim_verdicts import judged
-    from compatkit.experiments.judging.result_pages import PAPERS
+    """The headlines of the papers, what they print and what was measured here."""
+    from compatkit.experiments.judging.result_pages import PAPERS, headlines
 
-    found, rows = judged(ROOT / "results"), []
-    for paper in PAPERS:
-        own = [pair for pair in found if pair[0].paper == paper.title]
-        sentence = ""
-        for claim, evidence in own[: 1 if paper.page in FURTHER else CLAIMS]:
-            continued = claim.sentence.startswith("…")
-            sentence = claim.words if continued else f"{paper.title}: {claim.words}"
-            rows.append([sentence, places(evidence), f"[numbers](results/{paper.page})"])
-    return table(["claim", "what small models on real data showed", ""], rows)
+    pages, rows = {paper.title: f"results/{paper.page}" for paper in PAPERS}, []
+    for one in headlines(ROOT / "results"):
+        if one.verdicts.startswith("not tested") and ";" not in one.verdicts:
+            continue
+        continued = one.claim.sentence.startswith("…")
+        title = "" if continued else f"[{one.claim.paper}]({pages[one.claim.paper]}): "
+        told = title + one.claim.words
+        rows.append([told, one.printed, one.measured, str(one.seeds), one.verdicts])
+    return table(["claim", "in the paper", "here, where it is clearest", "seeds", "verdicts"], rows)
 
 
 def methods():

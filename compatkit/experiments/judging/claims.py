@@ -48,6 +48,8 @@ class Claim:
     within: float = 0.0  # without loss: what the claim itself allows, instead of the margin
     controlled: bool = False  # whether the upgrade's control must work before the claim is judged
     method: str = ""  # of a sentence about several methods: the one that is judged
+    # (paper, table, task, upgrade) of papers.csv, where a headline's numbers are printed
+    printed: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -62,22 +64,33 @@ class Claim:
 # %% ../../../nbs/experiments/judging/claims.ipynb #8be471e1
 _PCT, _GF, _BCWI, _MUSCLE = "Positive-Congruent Training", "Gated Fusion", "BCWI", "MUSCLE"
 _FD, _NEW = ("FD-KL", "FD-LM"), ("new model",)
+_2A = ("pct", "2a", "imagenet", "resnet-18 to resnet-18")
 _OWN = tuple(f"{name}, the paper's setting" for name in _FD)  # which no search chose
 _MASKS = ("o right", "KL to o everywhere", "CE + ")
 # tables in which a paper's own was tried: PCT's 2, Gated Fusion's 1, and its 1 and 2
 _PCT_2 = tuple(f"distillation:{table}" for table in ("main", "2a", "all_images", "2b", "resnet20"))
+_SST2 = ("gated_fusion", "1", "sst2", "bert-base to bert-large")
 _GF_1 = ("gated_fusion:main", "gated_fusion:1")
 _GF_1_2 = (*_GF_1, "gated_fusion:2")
 _COMPATIBILITY = "compatibility adapter"
 _ADAPTER = ("muscle:main", "muscle:3", "muscle:4", "muscle:5")
+_TALK = ("bcwi", "main", "massive_adddata", "")
 _UPDATE = ("bcwi:main", "bcwi:curve", "bcwi:classes")
 _NEAR_OLD = ("EWC", "prior weight decay", "Mixout", "distillation")
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #claimc01
 _OF_PCT = (
-    Claim(_PCT, "Focal distillation cuts NFR by more than half (table 2)", _PCT_2, _OWN, _NEW, 0.5),
+    Claim(
+        _PCT,
+        "Focal distillation cuts NFR by more than half (table 2)",
+        _PCT_2,
+        _OWN,
+        _NEW,
+        0.5,
+        printed=_2A,
+    ),
     # the paper's rows lose .2 to .75 points
-    Claim(_PCT, "… at about equal error (table 2)", _PCT_2, _OWN, within=0.0075),
+    Claim(_PCT, "… at about equal error (table 2)", _PCT_2, _OWN, within=0.0075, printed=_2A),
     Claim(_PCT, "Naive re-weighting does not halve it", _PCT_2, ("naive",), _NEW, 0.5, True),
     Claim(
         _PCT,
@@ -314,8 +327,9 @@ _OF_GATED_FUSION = (
         _GF_1_2,
         ("gated fusion",),
         (EACH_OTHER,),
+        printed=_SST2,
     ),
-    Claim(_GF, "… without loss of accuracy", _GF_1_2, ("gated fusion",)),
+    Claim(_GF, "… without loss of accuracy", _GF_1_2, ("gated fusion",), printed=_SST2),
     Claim(_GF, "… and lower NFR than the untreated model", _GF_1_2, ("gated fusion",), _NEW),
     Claim(
         _GF,
@@ -440,8 +454,16 @@ _OF_BCWI = (
         ("BCWI α=0.4",),
         ("target model",),
         0.5,
+        printed=_TALK,
     ),
-    Claim(_BCWI, "… and lower than the new model's", _UPDATE, ("BCWI α=0.4",), _NEW),
+    Claim(
+        _BCWI,
+        "… and lower than the new model's",
+        _UPDATE,
+        ("BCWI α=0.4",),
+        _NEW,
+        printed=_TALK,
+    ),
     Claim(_BCWI, "… without loss of accuracy against the new model", _UPDATE, ("BCWI α=0.4",)),
     Claim(
         _BCWI,
@@ -698,6 +720,7 @@ _OF_ADAPTERS = (
         _ADAPTER,
         ("compatibility adapter",),
         _NEW,
+        printed=("muscle", "3", "piqa", "llama 1 to llama 2"),
     ),
     Claim(
         _MUSCLE,

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'CSV_COLUMNS', 'Paper', 'paper_of', 'title_of', 'unclean_runs', 'unclean_words', 'table_section',
-           'conclusion', 'shown_in_terminal', 'paper_page', 'origins', 'index_page', 'results_csv', 'methods_page',
-           'write_equal_accuracy_pictures', 'stale_pictures', 'result_pages', 'out_of_step', 'write_pages']
+           'conclusion', 'Headline', 'headlines', 'shown_in_terminal', 'paper_page', 'origins', 'index_page',
+           'results_csv', 'methods_page', 'write_equal_accuracy_pictures', 'stale_pictures', 'result_pages',
+           'out_of_step', 'write_pages']
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #c53908e1
 import csv
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from math import isnan
 from pathlib import Path
+from statistics import fmean
 from textwrap import fill, shorten
 from typing import NamedTuple
 
@@ -31,7 +33,7 @@ from compatkit.experiments.judging.claim_verdicts import (
     claims_words,
     judged,
 )
-from .claims import CONTROL, TASK_TITLES, models_words, place_of
+from .claims import CONTROL, TASK_TITLES, Claim, models_words, place_of
 from compatkit.experiments.judging.equal_accuracy import (
     equal_accuracy_picture,
     noise_markdown,
@@ -54,6 +56,7 @@ from compatkit.experiments.reporting.result_tables import (
     mark_in,
     mark_of,
     mark_of_table,
+    paper_figures,
     pictures_by_table,
     save_marked,
 )
@@ -298,16 +301,18 @@ def _end(words: set[str]) -> str:
 
 def _headline(sentence: str, found: Judged) -> str:
     """A sentence of a paper with the verdicts on each method that it is about."""
-    told = [f"{claim.method} {_came_out(given)}".strip() for claim, given in found]
-    return f"“{sentence}”: {'; '.join(told)}."
+    named = [f"{claim.method}: " * bool(claim.method) + _came_out(given) for claim, given in found]
+    return f"“{sentence}”: {'. '.join(named)}."
 
 
-def _came_out(given: Sequence[Evidence]) -> str:
+def _came_out(given: Sequence[Evidence], with_numbers: bool = True) -> str:
     """The verdicts on a claim, and the numbers of the clearest one."""
     places: dict[str, list[str]] = {}
     for one in given:
         places.setdefault(one.word, []).append(place_of(one.name))
-    told = ", ".join(f"{word} on {' and '.join(where)}" for word, where in places.items())
+    told = "; ".join(f"{word} on {', '.join(where)}" for word, where in places.items())
+    if not with_numbers:
+        return told
     clear = min((one for one in given if one.word != NOT_TESTED), key=_p, default=None)
     numbers = f" ({place_of(clear.name)}: {clear.words.split(';')[0]})" if clear else ""
     return told + numbers
@@ -316,6 +321,64 @@ def _came_out(given: Sequence[Evidence]) -> str:
 def _p(one: Evidence) -> float:
     """By which the clearest evidence is found."""
     return one.p
+
+
+class Headline(NamedTuple):
+    """A first claim of a paper: what is printed there, and what was measured here."""
+
+    claim: Claim
+    printed: str  # the paper's figures
+    measured: str  # ours, where the verdict is clearest
+    seeds: int
+    verdicts: str  # on all upgrades
+
+
+def headlines(
+    results: str | Path | None = None,  # the folder results/; the project's by default
+) -> list[Headline]:
+    """The claims whose figures a paper prints, and the first one of what prints none, where some
+    kept table bears on them.
+    """
+    tables, found = kept_tables(results), [pair for pair in judged(results) if pair[1]]
+    printing = {claim.paper for claim, _ in found if claim.printed}
+    told = {claim.paper: claim for claim, _ in reversed(found) if claim.paper not in printing}
+    asked = (pair for pair in found if pair[0].printed or told.get(pair[0].paper) == pair[0])
+    return [_measured(claim, given, tables) for claim, given in asked]
+
+
+def _measured(claim: Claim, given: Sequence[Evidence], tables: Mapping) -> Headline:
+    """A headline, measured on the table on which its verdict is clearest."""
+    clear = min(given, key=_p)
+    rows = {row.method: row for row in tables[clear.name].rows}
+    treated, verdicts = claim.rows[0], _came_out(given, False)
+    difference = f"{place_of(clear.name)}: {clear.words.split(';')[0]}"
+    if not claim.printed:
+        seeds = next(row.seeds for name, row in rows.items() if name.startswith(treated))
+        return Headline(claim, "–", difference, seeds, verdicts)
+    against = claim.than[0] if claim.than and claim.than[0] in rows else "new model"
+    what = "accuracy" if not claim.than else "nfr"
+    seeds = rows[treated].seeds  # of the other row the same ones
+    ours = [
+        100 * fmean(one[what] for one in rows[name].by_seed[:seeds]) for name in (against, treated)
+    ]
+    words = f"{_from_to(what, *ours)} on {difference}"
+    printed = _from_to(what, *_printed(claim, what, against, treated))
+    return Headline(claim, printed, words, seeds, verdicts)
+
+
+def _from_to(what: str, first: float, second: float) -> str:
+    """Two rates in percent."""
+    return f"{'NFR' if what == 'nfr' else what} {first:.2f} → {second:.2f} %"
+
+
+def _printed(claim: Claim, what: str, against: str, treated: str) -> tuple[float, float]:
+    """The paper's figures of the untreated and of the treated model, in percent."""
+    paper, table, task, upgrade = claim.printed
+    figures = paper_figures(paper, table, task=task, upgrade=upgrade)
+    first, second = figures[against, what][0], treated.partition(",")[0]
+    if (second, what) in figures:
+        return first, figures[second, what][0]
+    return first, first + figures[second, f"{what} change"][0]  # as MUSCLE prints it
 
 
 def shown_in_terminal(

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from math import nan
 from pathlib import Path
 from shutil import copytree
@@ -14,6 +15,7 @@ from compatkit.experiments.judging.result_pages import (
     CSV_COLUMNS,
     PAPERS,
     conclusion,
+    headlines,
     origins,
     out_of_step,
     paper_of,
@@ -199,6 +201,19 @@ def test_a_page_begins_with_what_was_reproduced():
         page = (ROOT / "results" / paper.page).read_text(encoding="utf-8")
         assert all(f"- {one}\n" in page for one in said)
     assert conclusion(PAPERS[0], []) == []
+
+
+def test_headlines_show_what_the_papers_print_beside_what_was_measured():
+    found = headlines(ROOT / "results")
+    assert len(found) <= 12, "README's table"
+    for one in found:
+        numbers = re.findall(r"\d+\.\d\d", one.printed)
+        assert len(numbers) == 2 * bool(one.claim.printed)
+        assert one.seeds >= 3 and any(word in one.verdicts for word in VERDICTS)
+    focal = next(one for one in found if one.claim.method.startswith("FD-KL"))
+    assert focal.printed == "NFR 6.44 → 2.50 %", "table 2a of the paper"
+    adapter = next(one for one in found if one.claim.printed[:1] == ("muscle",))
+    assert adapter.printed == "NFR 11.59 → 7.62 %", "printed as a change of -3.97"
 
 
 def test_a_paper_is_shown_in_a_terminal():
