@@ -65,7 +65,7 @@ from compatkit.experiments.judging.kept_answers import (
     curves_of,
 )
 from .kept_figures import epochs_of, uncertain
-from .searches import trained_settings
+from .searches import setting_words_of, trained_settings
 from ..reporting.expressions import Keep
 from ..reporting.result_tables import Row
 from ..reporting.verdicts import DECIDING_SEEDS
@@ -369,7 +369,21 @@ def table_evidence(kept: KeptTable) -> dict:
             continue
     digests = {"digest": digest_of(kept.table), "content": content_of(kept.table)}
     in_a_row = {"in_a_row": _in_a_row(kept)} if kept.kind == "figure2" else {}
-    return digests | {"differences": found} | in_a_row
+    fronts = {row.method: _front(kept, row) for row in kept.table.rows if not row.qualified}
+    told = {"fronts": {name: front for name, front in fronts.items() if front}}
+    return digests | {"differences": found} | in_a_row | (told if told["fronts"] else {})
+
+
+def _front(kept: KeptTable, row: Row) -> list[list]:
+    """[setting, accuracy, NFR, seeds] on test of everything that a search tried of which nothing
+    qualified; none where the settings were not trained.
+    """
+    found = []
+    for one in trained_settings(kept, row):
+        held = [kept.shelf.runs[run].configuration for run in one.new]
+        point = _measured_point(partial(_in_use, kept, one))
+        found.append([setting_words_of(held), point.accuracy, point.nfr, one.seeds])
+    return found
 
 # %% ../../../nbs/experiments/judging/evidence.ipynb #438b20ef
 _BEARING = ("main", "1", "2", "2a", "all_images", "2b", "3", "4", "5", "5a", "5b", "mrpc")

@@ -32,6 +32,7 @@ from compatkit.experiments.judging.claim_verdicts import (
     claims_table,
     claims_words,
     judged,
+    kept_evidence,
 )
 from .claims import CONTROL, TASK_TITLES, Claim, models_words, place_of
 from compatkit.experiments.judging.equal_accuracy import (
@@ -230,17 +231,28 @@ the figures on the split where settings were chosen; the papers often report on 
 *mini*: no figure of a paper stands beside them, since those belong to other models."""  # noqa: E501
 
 
+def _front_words(method: str, front: Sequence) -> str:
+    """What was tried of a method of which no setting qualified, in a sentence."""
+    tried = "; ".join(
+        f"{setting}: {100 * accuracy:.2f} / {100 * nfr:.2f} ({seeds} seeds)"
+        for setting, accuracy, nfr, seeds in front
+    )
+    return f"*No setting of {method} qualified. Accuracy / NFR % on test of all: {tried}.*"
+
+
 def table_section(
     name: str,  # of a kept table
     table: ResultTable,
     pictures: list[str],  # relative paths
     unclean: Mapping[str, bool] | None = None,  # as `unclean_runs` gives it; None: nothing is said
+    fronts: Mapping[str, Sequence] | None = None,  # of the table, as evidence has them
 ) -> str:
     """A table with its heading, command, notes and pictures, as Markdown."""
     body = table.to_markdown().partition("\n\n")[2]
     images = [f"![{title_of(name)}: accuracy against negative flips]({path})" for path in pictures]
     unjudged = [f"*No claim is judged on this table: {table.unjudged}.*"] if table.unjudged else []
     said = [] if unclean is None else unclean_words(table, unclean)
+    said += [_front_words(method, front) for method, front in (fronts or {}).items()]
     parts = [f"## {title_of(name)}", f"`{table.command}`", *unjudged, body, *said, *images]
     return "\n\n".join(parts) + "\n"
 
@@ -427,9 +439,11 @@ def paper_page(
     lines += ["## How to read the tables", "", _COLUMNS, ""]
     if paper.retired:
         lines += [f"*No longer kept*: {paper.retired} Their commands still make them.", ""]
-    unclean = unclean_runs(results)
+    unclean, known = unclean_runs(results), kept_evidence(results)["tables"]
     for name, table in tables.items():
-        lines.append(table_section(name, table, kept_pictures(name, results), unclean))
+        fronts = known.get(name, {}).get("fronts")
+        pictures = kept_pictures(name, results)
+        lines.append(table_section(name, table, pictures, unclean, fronts))
     return "\n".join(lines)
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #d3d5a5fb
