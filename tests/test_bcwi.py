@@ -66,7 +66,7 @@ def test_soups():
         with pytest.raises(ValueError, match="other tensors"):
             soup(wrong)
     models[1].classifier.bias.data[0] = float("nan")
-    with pytest.raises(ValueError, match="'classifier.bias' holds NaN in the model 2"):
+    with pytest.raises(ValueError, match="'classifier.bias'"):
         soup(models)
     halves = soup([Net(1).half(), Net(2).half(), Net(3).half()])
     assert (
@@ -176,7 +176,7 @@ def test_sweeps_that_make_no_sense_are_refused():
     ):
         with pytest.raises(ValueError, match=match):
             sweep(*pair(), evaluate, alphas)
-    with pytest.raises(ValueError, match="evaluate must return Predictions, not float"):
+    with pytest.raises(ValueError, match="evaluate.*float"):
         sweep(*pair(), lambda model: 0.5)
 
 

@@ -131,15 +131,11 @@ def test_an_old_model_with_fewer_classes_is_welcome_and_one_with_unknown_classes
     assert keep_old(fewer, one, 1).prediction.tolist() == ["plum"] and keep_old(
         fewer, one, 20
     ).prediction.tolist() == ["fig"]
-    with pytest.raises(
-        ValueError, match=r"does not know the old classes \['quince'\].*over_classes"
-    ):
+    with pytest.raises(ValueError, match="'quince'.*over_classes"):
         keep_old(Predictions(["x"], prediction=["fig"], classes=["fig", "quince"]), one, 1)
-    with pytest.raises(
-        ValueError, match=r"does not know the old answers \['quince'\] \(ids \['x'\]\)"
-    ):
+    with pytest.raises(ValueError, match="'quince'.*'x'"):
         keep_old(Predictions(["x"], prediction=["quince"]), one, 1)
-    with pytest.raises(ValueError, match=r"does not know the old answers \[9\]"):
+    with pytest.raises(ValueError, match=r"\[9\]"):
         keep_old(Predictions(["x"], prediction=[9]), Predictions(["x"], logits=[[0.0, 1.0]]), 1)
     with pytest.raises(ValueError, match="columns have none: name them"):
         keep_old(Predictions(["x"], prediction=["fig"]), Predictions(["x"], logits=[[0.0, 1.0]]), 1)
@@ -197,7 +193,7 @@ def test_bad_posteriors_are_refused():
     old, new = models()
     with pytest.raises(ValueError, match="logits"):
         keep_old(old, Predictions(new.id, prediction=new.prediction), 1)
-    with pytest.raises(ValueError, match="must be Predictions, a Calibration or a Pool, not str"):
+    with pytest.raises(ValueError, match="not str"):
         keep_old(old, new, 1, "pooled")
     with pytest.raises(ValueError, match=new.id[0]):
         keep_old(old, new.select(new.id[5:]), 1)
@@ -403,14 +399,14 @@ def test_fitting_on_a_labelled_part_by_id():
         calibrate(new, {"nobody": 1})
     with pytest.raises(ValueError, match="label"):
         calibrate(bare_new)
-    with pytest.raises(ValueError, match="1 labels are no class of the models: 'quince'"):
+    with pytest.raises(ValueError, match="1 labels.*'quince'"):
         calibrate(Predictions(["a"], ["quince"], logits=[[0.0, 1.0]], classes=["fig", "pear"]))
 
 
 def test_a_pool_needs_the_old_model_to_know_all_classes():
     old = Predictions(["a"], ["fig"], logits=[[0.0, 1.0]], classes=["fig", "pear"])
     new = Predictions(["a"], ["fig"], logits=[[0.0, 1.0, 2.0]], classes=["fig", "pear", "plum"])
-    with pytest.raises(ValueError, match=r"does not know the classes \['plum'\].*calibrate"):
+    with pytest.raises(ValueError, match="'plum'"):
         pool(old, new)
     with pytest.raises(ValueError, match="logits"):
         pool(Predictions(["a"], ["fig"], ["fig"]), new)
@@ -425,10 +421,10 @@ def test_what_is_fitted_is_saved_as_json(tmp_path):
         with pytest.raises(ValueError, match="holds no"):
             ({Calibration, Pool} - {kind}).pop().load(path)
     (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(ValueError, match="broken.json is no JSON"):
+    with pytest.raises(ValueError, match="broken.json"):
         Pool.load(tmp_path / "broken.json")
     (tmp_path / "poor.json").write_text('{"kind": "pool", "old": 1}')
-    with pytest.raises(ValueError, match="neither a calibration nor a pool"):
+    with pytest.raises(ValueError, match="calibration nor a pool"):
         Pool.load(tmp_path / "poor.json")
 
 
@@ -564,7 +560,7 @@ def test_labels_by_id_by_place_and_their_kind():
     by_id = dict(zip(old.id.tolist(), old.label.tolist()))
     for label in (old.label, old.label.tolist(), by_id, Predictions(old.id[::-1], old.label[::-1])):
         assert choose_price(*bare, label, 0.02) == expected
-    with pytest.raises(ValueError, match="3 labels for 300 examples"):
+    with pytest.raises(ValueError, match="3 labels.*300"):
         choose_price(*bare, [1, 2, 3], 0.02)
     with pytest.raises(ValueError, match="ids have no label"):
         choose_price(*bare, {"e1": "fig"}, 0.02)
@@ -643,7 +639,7 @@ def test_the_level_holds_with_as_many_copies_as_are_taken_and_fails_with_more(mo
 
     generator = np.random.default_rng(0)
     assert failures(few_copies) < 0.06
-    with pytest.raises(ValueError, match="240 of 300 .* 'i0' and 'i1'"):
+    with pytest.raises(ValueError, match="240.*300.*'i0'"):
         choose_price(*drawn(generator, 60, 5), None, 0.05)
     monkeypatch.setattr(decisions, "_MOST_EQUAL", 1.0)
     assert failures(lambda: drawn(generator, 60, 5)) > 0.12
@@ -654,7 +650,7 @@ def test_copies_are_found_in_any_order_beside_zeros_and_by_label(kind):
     generator = np.random.default_rng(1)
     old, new = drawn(generator, 150, 2)
     new = shuffled(new.replace(logits=new.logits.astype(kind)))
-    with pytest.raises(ValueError, match="150 of 300 calibration examples equal others"):
+    with pytest.raises(ValueError, match="150.*300"):
         choose_price(old, new, None, 0.05)
     logits = new.logits.copy()
     logits[:, 0] = np.where(generator.random(300) < 0.5, 0.0, -0.0)
@@ -793,13 +789,13 @@ def test_slices_by_column_and_bad_slices():
         choose_price(old, shuffled(new.replace(columns={"kind": where})), None, 0.03, slices="kind")
         == expected
     )
-    with pytest.raises(ValueError, match="in the slice 'few' can never certify"):
+    with pytest.raises(ValueError, match="'few'"):
         choose_price(old, new, None, 0.03, slices=np.where(np.arange(2000) < 50, "few", "many"))
     with pytest.raises(ValueError, match="one name each"):
         choose_price(old, new, None, 0.03, slices=where[:7])
     with pytest.raises(ValueError, match="needs `kind`"):
         choose_price(old, new, None, 0.03, slices="kind")
-    with pytest.raises(ValueError, match="slices are missing for some examples"):
+    with pytest.raises(ValueError, match="slices"):
         choose_price(old, new, None, 0.03, slices=[None, *where[1:]])
 
 
@@ -836,16 +832,12 @@ def test_examples_that_were_fitted_or_trained_on_are_refused():
     fits, certifies = halves(old.id)
     fitted = pool(old.select(fits), new.select(fits))
     choose_price(old.select(certifies), new.select(certifies), None, 0.02, posterior=fitted)
-    with pytest.raises(
-        ValueError, match="the pool was fitted on 300 of the calibration examples.*halves"
-    ):
+    with pytest.raises(ValueError, match="300"):
         choose_price(old, new, None, 0.02, posterior=fitted)
-    with pytest.raises(ValueError, match="the calibration was fitted on 600"):
+    with pytest.raises(ValueError, match="600"):
         choose_price(old, new, None, 0.02, posterior=calibrate(new))
     for trained_on in (["x", "e7"], Predictions(["e7", "x"], [0, 1])):
-        with pytest.raises(
-            ValueError, match=r"1 calibration examples were trained on \(\['e7'\]\)"
-        ):
+        with pytest.raises(ValueError, match="'e7'"):
             choose_price(old, new, None, 0.02, trained_on=trained_on)
 
 
@@ -921,7 +913,7 @@ def test_bad_dials_are_refused():
     old, new = models(200)
     with pytest.raises(ValueError, match="no values"):
         choose_dial(old, {}, None, 0.03)
-    with pytest.raises(ValueError, match="at least 299 are needed"):
+    with pytest.raises(ValueError, match="299"):
         choose_dial(old, {1: new}, None, 0.01)
     with pytest.raises(ValueError, match=new.id[0]):
         choose_dial(old, {1: new.select(new.id[5:])}, None, 0.03)

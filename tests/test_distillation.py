@@ -433,7 +433,7 @@ def test_only_the_top_classes_of_the_reference_are_matched():
     assert (added[~highest].abs() < 1e-7).all()
     whole = LogitDifferenceInhibition().loss(LOGITS, LABEL, OLD)
     torch.testing.assert_close(LogitDifferenceInhibition(top=3).loss(LOGITS, LABEL, OLD), whole)
-    with pytest.raises(ValueError, match="top is 4, and the reference knows 3 classes only"):
+    with pytest.raises(ValueError, match="4.*3 classes"):
         LogitDifferenceInhibition(top=4).loss(LOGITS, LABEL, OLD)
 
 
@@ -563,7 +563,7 @@ def test_settings_without_sense_are_refused(make, named):
 
 @named
 def test_old_logits_that_do_not_fit_are_refused(treatment):
-    with pytest.raises(ValueError, match=r"\(4, 2\), expected \(4, 3\).*old_classes"):
+    with pytest.raises(ValueError, match="old_classes"):
         treatment.loss(LOGITS, LABEL, OLD[:, :2])
     with pytest.raises(ValueError, match=r"\(3, 3\), expected \(4, 3\)"):
         treatment.loss(LOGITS, LABEL, OLD[:3])
@@ -672,7 +672,7 @@ def test_shuffled_old_logits_change_the_result(treatment):
 
 def test_old_logits_that_are_missing_are_named():
     old = tiny.old_answers(tiny.data())
-    with pytest.raises(ValueError, match="FocalDistillation needs the old model's logits"):
+    with pytest.raises(ValueError, match="FocalDistillation"):
         after_training(FocalDistillation())
     with pytest.raises(ValueError, match="train-31"):
         after_training(LogitDifferenceInhibition(), old.select(old.id[:31]))

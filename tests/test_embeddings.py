@@ -156,7 +156,7 @@ def test_new_classes_get_the_mean_direction_of_their_old_embeddings():
     cosine = float(F.cosine_similarity(made.weight[1], torch.from_numpy(centre), dim=0))
     assert cosine == pytest.approx(1.0)
     assert float(made.weight[1].norm()) == pytest.approx(float(head.weight.norm(dim=1).mean()))
-    with pytest.raises(ValueError, match="no old embeddings of the new classes 3"):
+    with pytest.raises(ValueError, match="new classes 3"):
         with_new_classes(head, given, [2, 0], 4)
 
 
@@ -170,7 +170,7 @@ def test_regression_draws_embeddings_to_the_old_ones(old):
     with pytest.raises(ValueError, match="needs the old model's logits"):
         tiny.train(EmbeddingRegression(1.0), 1, ROWS)
     wide = Embeddings(target.id, np.ones((len(target), 40)))
-    with pytest.raises(ValueError, match="32 dimensions and the old one 40"):
+    with pytest.raises(ValueError, match="32.*40"):
         tiny.train(EmbeddingRegression(1.0), 1, ROWS, old=as_old_logits(wide))
 
 
@@ -185,11 +185,11 @@ def test_a_map_is_the_least_squares_one_and_joins_by_id():
 
     wanted = LinearRegression().fit(new.direction, old.direction).predict(new.direction)
     assert np.allclose(found.vector, wanted, atol=1e-4) and found.width == 3
-    with pytest.raises(ValueError, match="there are no embeddings of '59'"):
+    with pytest.raises(ValueError, match="'59'"):
         fit_map(new, old.select([f"{n}" for n in range(59)]))
-    with pytest.raises(ValueError, match="6 examples for a map from 6 dimensions"):
+    with pytest.raises(ValueError, match="6 examples.*6 dimensions"):
         fit_map(new.select([f"{n}" for n in range(6)]), old)
-    with pytest.raises(ValueError, match="takes embeddings of width 2, not 6"):
+    with pytest.raises(ValueError, match="width 2, not 6"):
         LinearMap(np.ones((2, 2)), np.zeros(2))(new)
     with pytest.raises(ValueError, match="width 7"):
         truncated(new, 7)

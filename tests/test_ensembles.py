@@ -100,7 +100,7 @@ def test_vote_refuses_bad_members():
         majority_vote([first, second.replace(label=1 - np.minimum(second.label, 1))])
     with pytest.raises(ValueError, match="Predictions.load"):
         majority_vote(["a.parquet"])
-    with pytest.raises(ValueError, match="answers outside the 2 classes for ids"):
+    with pytest.raises(ValueError, match="2 classes"):
         majority_vote([Predictions(["a"], prediction=[2], logits=[[0.0, 1.0]])])
     with pytest.raises(ValueError, match="repeated ids"):
         majority_vote([Predictions(["a", "a"], prediction=[2, 1])])
@@ -115,7 +115,7 @@ def test_windows():
     )
     assert member_windows(5, 5, 1).shared == 0 and "no model shared" in member_windows(5, 5, 1).note
     assert member_windows(3, 1, 3).shared == 0
-    with pytest.raises(ValueError, match="3 votes of 5 need 7 members, there are 6"):
+    with pytest.raises(ValueError, match="3 votes.*5.*7 members"):
         member_windows(6, 5, 3)
     with pytest.raises(ValueError, match="at least 1"):
         member_windows(6, 0, 3)

@@ -143,7 +143,7 @@ def test_a_rule_of_interpolation_is_one_entry(monkeypatch):
     old, new = torch.nn.Linear(2, 1, bias=False), torch.nn.Linear(2, 1, bias=False)
     old.weight.data, new.weight.data = torch.tensor([[1.0, -3.0]]), torch.tensor([[2.0, -1.0]])
     assert interpolate(old, new, 0.5, rule="nearer").weight.tolist() == [[1.0, -1.0]]
-    with pytest.raises(ValueError, match="there is a rule 'nearer' already"):
+    with pytest.raises(ValueError, match="'nearer'"):
         rules.add_rule(rules.Rule("nearer", "again", nearer))
     with pytest.raises(ValueError, match="nearer"):  # offered among the valid ones
         interpolate(old, new, 0.5, rule="neares")

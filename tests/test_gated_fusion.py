@@ -238,7 +238,7 @@ def test_a_temperature_must_be_above_0(temperature):
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
 def test_drop_gate_is_a_share(share):
-    with pytest.raises(ValueError, match="drop_gate is .*between 0 and 1"):
+    with pytest.raises(ValueError, match="drop_gate"):
         LearnGate(drop_gate=share)
 
 
@@ -269,7 +269,7 @@ def test_fast_attention_can_be_asked_for(tmp_path):
 def test_a_model_without_an_ordinary_head_is_refused():
     model = new_model()
     model.classifier = torch.nn.Identity()
-    with pytest.raises(ValueError, match="does not end in a linear layer with 3 outputs"):
+    with pytest.raises(ValueError, match="3 outputs"):
         GatedFusion.from_model(model)
 
 
@@ -609,9 +609,7 @@ def test_a_cache_is_saved_with_the_model(tmp_path):
     assert len(again) == 300 and [path.suffix for path in (tmp_path / "model").iterdir()] == [
         ".safetensors"
     ]
-    with pytest.raises(
-        FileNotFoundError, match="no old_logits_cache.safetensors in .*save_pretrained"
-    ):
+    with pytest.raises(FileNotFoundError, match="old_logits_cache.*save_pretrained"):
         OldLogitsCache.from_pretrained(tmp_path)
     OldLogitsCache().save_pretrained(tmp_path / "empty")
     assert len(OldLogitsCache.from_pretrained(tmp_path / "empty")) == 0
@@ -700,7 +698,7 @@ def test_what_a_cache_does_not_take(given, named):
 
 
 def test_the_first_rows_of_a_cache_are_checked_as_well():
-    with pytest.raises(ValueError, match=r"\(12,\); expected \(1, 12\)"):
+    with pytest.raises(ValueError, match="12.*1"):
         OldLogitsCache().add(keys(1), np.zeros(12), WIDE)
 
 
@@ -718,7 +716,7 @@ def test_what_a_cache_cannot_answer(names, embeddings, named):
 
 
 def test_an_empty_cache_says_so():
-    with pytest.raises(ValueError, match="the cache is empty: add old logits first"):
+    with pytest.raises(ValueError, match="empty"):
         OldLogitsCache().lookup(keys(1), ROW)
 
 

@@ -58,7 +58,7 @@ def test_rooms_are_read_from_their_notebooks(small):
 
 def test_one_notebook_exports_to_one_module(small):
     notebook(small / "nbs/two.ipynb", "# two", "#| default_exp one", "#| default_exp two")
-    with pytest.raises(ValueError, match=r"two exports to \['one', 'two'\]"):
+    with pytest.raises(ValueError, match="'one'.*'two'"):
         house.rooms(small)
 
 
@@ -94,7 +94,7 @@ def test_a_room_imports_only_to_the_left():
 
 
 def test_a_room_without_a_place_is_named():
-    with pytest.raises(ValueError, match="attic/boxes has no place: add 'attic' to CHAIN"):
+    with pytest.raises(ValueError, match="'attic'"):
         house.step_of("attic/boxes")
 
 

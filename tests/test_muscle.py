@@ -268,7 +268,7 @@ def test_a_head_that_does_more_than_multiply_is_refused(teachers, side):
     twice = {"old": old, "new": model}[side].get_output_embeddings()
     handle = twice.register_forward_hook(lambda module, given, made: 2 * made)
     objective = Compatibility(old if side == "old" else kept["old"])
-    with pytest.raises(ValueError, match="not its hidden states times its head"):
+    with pytest.raises(ValueError, match="hidden states"):
         train_compatibility_adapter(model, ROWS, RECIPE, objective)
     handle.remove()
 
@@ -376,9 +376,7 @@ def train_share(rank, folder, states):
             model, ROWS, RECIPE, Compatibility(old), **SHARES, **options
         )
 
-    with pytest.raises(
-        ValueError, match="2 processes train together .* give one folder that all of them see"
-    ):
+    with pytest.raises(ValueError, match="2 processes"):
         train(new, name="second")
     best = train(new, folder=Path(folder) / "checkpoints", name="third")
     found["trained"] = {"losses": [best.validation_loss], "adapter": model_fingerprint(new)}

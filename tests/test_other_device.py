@@ -71,7 +71,7 @@ def test_a_tensor_that_was_left_at_home_fails_and_numbers_are_the_same():
         assert isinstance(there, Elsewhere) and there.device.type == "meta"
         assert torch.equal((there * 2 + torch.ones(2, 3, device=there.device)).inside, here * 2 + 1)
         assert torch.equal(there.to("cpu"), here)
-        with pytest.raises(RuntimeError, match="1 of 2 tensors were left on the CPU"):
+        with pytest.raises(RuntimeError, match="1.*2 tensors"):
             there + here
         with pytest.raises(RuntimeError, match="left on the CPU"):
             there + torch.zeros(2, 3)

@@ -132,7 +132,7 @@ def test_bad_parts_are_refused_by_name(arguments, message):
 
 
 def test_many_offenders_are_named_a_few_at_a_time():
-    with pytest.raises(ValueError, match="'0', '1', '2' and 97 more"):
+    with pytest.raises(ValueError, match="'0'.*'1'.*'2'"):
         Predictions(range(100), logits=np.full((100, 2), np.nan))
 
 
@@ -200,7 +200,7 @@ def test_select_takes_masks_and_ids_and_no_positions():
     assert len(predictions.select([])) == 0
     with pytest.raises(ValueError, match="not positions"):
         predictions.select([0, 1])
-    with pytest.raises(ValueError, match="ids missing from these predictions: 'nobody'"):
+    with pytest.raises(ValueError, match="'nobody'"):
         predictions.select(["a,b", "nobody"])
     with pytest.raises(ValueError, match="the mask has the shape"):
         predictions.select(np.array([True]))
@@ -211,11 +211,11 @@ def test_correct_and_require_say_what_is_missing():
         Predictions(["a"], prediction=[1]).correct
     with pytest.raises(ValueError, match="needs `prediction`"):
         Predictions(["a"], [1]).correct
-    with pytest.raises(ValueError, match="labels are numbers .1. and predictions are text .'1'."):
+    with pytest.raises(ValueError, match="numbers .1. .*text .'1'."):
         Predictions(["a"], [1], ["1"]).correct
-    with pytest.raises(ValueError, match="missing predictions for ids 'b'"):
+    with pytest.raises(ValueError, match="'b'"):
         Predictions(["a", "b"], [0, 1], [0, float("nan")]).correct
-    with pytest.raises(ValueError, match="labels alone do not say how sure"):
+    with pytest.raises(ValueError, match="labels alone"):
         Predictions(["a"], [1], [1]).require("logits")
     assert Predictions(["a"], columns={"x": [3]}).require("x").tolist() == [3]
 
@@ -353,7 +353,7 @@ def test_absent_classes_get_probability_zero():
     assert new.logits.tolist() == [[3.0, 1.0, 2.0]]
     with pytest.raises(ValueError, match="lack 'z'"):
         over_classes(large, ["x", "y"])
-    with pytest.raises(ValueError, match="labels 5 .ids 'a'. are no index"):
+    with pytest.raises(ValueError, match="labels 5.*'a'"):
         over_classes(Predictions(["a"], [5], logits=[[1.0, 2.0]], classes=["x", "y"]), ["y", "x"])
 
 
@@ -445,7 +445,7 @@ def test_text_that_looks_like_a_number(tmp_path):
     original = Predictions(["1", "02"], ["1", "0"], ["0", "0"])
     for ending in (".parquet", ".jsonl"):
         same(original, Predictions.load(original.save(tmp_path / f"a{ending}")))
-    with pytest.raises(ValueError, match="csv cannot tell the text '1'"):
+    with pytest.raises(ValueError, match="csv.*'1'"):
         original.save(tmp_path / "a.csv")
     assert not list(tmp_path.glob("*.csv")) and not list(tmp_path.glob(".*"))
     zeros = Predictions(["a", "b"], ["007", "01"], ["007", "00"])
@@ -575,12 +575,12 @@ def test_numbers_are_indices_in_python_and_names_where_a_file_has_no_classes(tmp
     assert indices.correct.all()
     same(indices, Predictions.load(indices.save(tmp_path / "a.parquet")))
     for ending in (".csv", ".jsonl"):
-        with pytest.raises(ValueError, match="`label` holds indices, and the classes are called"):
+        with pytest.raises(ValueError, match="`label`"):
             indices.save(tmp_path / f"a{ending}")
         answers = Predictions.load(indices.replace(label=None).save(tmp_path / f"a{ending}"))
         assert answers.prediction.tolist() == ["1", "2", "3"]
     turned = Predictions(list("ab"), ["1", "0"], logits=np.eye(2), classes=["1", "0"])
-    with pytest.raises(ValueError, match="csv cannot tell the text '1' from the number 1"):
+    with pytest.raises(ValueError, match="csv.*'1'"):
         turned.save(tmp_path / "a.csv")
     align(turned, Predictions.load(turned.save(tmp_path / "a.jsonl")))
     named = Predictions.load(with_probabilities(tmp_path / "named.csv", "123", [1, 2, 3]))
@@ -762,7 +762,7 @@ def test_an_empty_answer_is_no_missing_one(tmp_path, ending, field):
     fields = {"label": ["x", "y"], "prediction": ["x", "x"]} | {field: ["", "x"]}
     made, path = Predictions(["a", "b"], **fields), tmp_path / f"a{ending}"
     if ending == ".csv":
-        with pytest.raises(ValueError, match="csv cannot tell an empty answer"):
+        with pytest.raises(ValueError, match="csv.*empty"):
             made.save(path)
     else:
         assert getattr(Predictions.load(made.save(path)), field).tolist() == ["", "x"]
@@ -929,7 +929,7 @@ def test_labels_are_joined_by_id():
     labels = {str(key): int(label) for key, label in zip(whole.id, whole.label)}
     assert list(with_labels(shared, labels).label) == list(whole.label)
     del labels["e7"]
-    with pytest.raises(ValueError, match="1 ids have no label, among them .*e7"):
+    with pytest.raises(ValueError, match="1 ids.*7"):
         with_labels(shared, labels)
     with pytest.raises(ValueError, match="carry no labels"):
         with_labels(shared, shared)

@@ -534,11 +534,10 @@ def test_old_weights_that_do_not_fit_are_named():
         PriorWeightDecay(old | {"extra": torch.zeros(2)}).prepare(new)
     with pytest.raises(
         ValueError,
-        match=r"'bert.pooler.dense.weight' has the shape \(32, 31\) in the old model and \(32, "
-        r"32\)",
+        match=r"'bert.pooler.dense.weight'.*\(32, 31\).*\(32, 32\)",
     ):
         Mixout(old | {"bert.pooler.dense.weight": torch.zeros(32, 31)}).prepare(new)
-    with pytest.raises(ValueError, match="not finite in .'classifier.bias'"):
+    with pytest.raises(ValueError, match="'classifier.bias'"):
         WeightTreatment(old | {"classifier.bias": torch.tensor([0.0, torch.nan, 1.0])})
     with pytest.raises(ValueError, match="name → tensor.*'a'"):
         WeightTreatment({"a": 1.0})
@@ -554,18 +553,15 @@ def test_old_weights_that_do_not_fit_are_named():
 
 def test_a_fisher_of_another_model_is_named():
     old, fisher, name = tiny.model(), ones(tiny.model()), "bert.pooler.dense.weight"
-    with pytest.raises(ValueError, match="'extra' that the old model lacks"):
+    with pytest.raises(ValueError, match="'extra'"):
         ElasticWeightConsolidation(old, fisher | {"extra": torch.ones(2)})
     with pytest.raises(
         ValueError,
-        match=r"'bert.pooler.dense.weight' has in the Fisher the shape \(32, 31\), in the old "
-        r"model \(32, 32\)",
+        match=r"'bert.pooler.dense.weight'.*Fisher.*\(32, 31\).*\(32, 32\)",
     ):
         ElasticWeightConsolidation(old, fisher | {name: torch.ones(32, 31)})
     for value in (-1.0, torch.nan, torch.inf):
-        with pytest.raises(
-            ValueError, match="negative or infinite numbers in 'bert.pooler.dense.weight'"
-        ):
+        with pytest.raises(ValueError, match="negative.*'bert.pooler.dense.weight'"):
             ElasticWeightConsolidation(old, fisher | {name: torch.full((32, 32), value)})
     with pytest.raises(ValueError, match="no tensor 'bert.pooler.dense.weight'"):
         ElasticWeightConsolidation(old, without(fisher, name)).prepare(tiny.model())

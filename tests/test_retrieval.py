@@ -75,11 +75,11 @@ def test_faiss_is_asked_where_it_is_installed(monkeypatch):
 
 
 def test_wrong_searches_are_refused():
-    with pytest.raises(ValueError, match="width 8 and the index's 3.*learn a map"):
+    with pytest.raises(ValueError, match="8 .*3.*learn a map"):
         search(QUERIES, made("x", 4, width=3))
-    with pytest.raises(ValueError, match="k 58: from 1 to 57"):
+    with pytest.raises(ValueError, match="58.*1.*57"):
         search(QUERIES, INDEX, 58)
-    with pytest.raises(ValueError, match="engine 'annoy' is not one of"):
+    with pytest.raises(ValueError, match="'annoy'"):
         search(QUERIES, INDEX, engine="annoy")
 
 

@@ -25,8 +25,7 @@ def test_csv_files_are_decided_together_and_typed_files_never_mixed(tmp_path):
     for pair in ((old, parquet), (parquet, old)):
         with pytest.raises(
             ValueError,
-            match="holds numbers .0, 1. and .* holds text .'0', '1'., so no two would ever be "
-            "equal",
+            match="'0'.*'1'",
         ):
             read_pair(*pair)
 
@@ -81,9 +80,9 @@ def test_indices_become_names_where_names_are_known():
     )  # only one side knows names
     wider = Predictions(["a", "b"], logits=[[1.0, 2, 3]] * 2, classes=["no", "yes", "other"])
     assert any("knows the classes 'other'" in note for note in Pair.of(old, wider).notes)
-    with pytest.raises(ValueError, match="old has 2 classes and new has 3: name the columns"):
+    with pytest.raises(ValueError, match="2 classes.*3"):
         Pair.of(old, wider.replace(classes=None))
-    with pytest.raises(ValueError, match="`label` holds 5, which is no index of its 2 classes"):
+    with pytest.raises(ValueError, match="`label`.*2 classes"):
         Pair.of(old.replace(label=[0, 5]), new)
 
 
@@ -119,8 +118,7 @@ def test_numbers_for_answers_and_names_for_labels_are_refused_in_csv_files_too(t
     (tmp_path / "new.csv").write_text("id,prediction\na,0\nb,1\n")
     with pytest.raises(
         ValueError,
-        match="`prediction` of new.csv holds numbers .*`label` of old.csv holds text .*no two "
-        "would ever be equal",
+        match="`prediction`.*new.csv.*`label`",
     ):
         read_pair(tmp_path / "old.csv", tmp_path / "new.csv")
     (tmp_path / "new.csv").write_text(

@@ -78,5 +78,5 @@ def test_another_input_under_one_name_is_refused(tmp_path):
 def test_a_run_without_cases_is_refused(tmp_path):
     for name in ("old", "new"):
         (tmp_path / f"{name}.json").write_text('{"testCases": [], "x": {"metricsData": []}}')
-    with pytest.raises(ValueError, match="old.json: the test run holds no test cases"):
+    with pytest.raises(ValueError, match="old.json"):
         read_pair(tmp_path / "old.json", tmp_path / "new.json")

@@ -72,7 +72,7 @@ def test_a_spreadsheet_runs_nothing(tmp_path):
 
 
 def test_another_ending(tmp_path):
-    with pytest.raises(ValueError, match="flips are written as .csv, .jsonl, .parquet"):
+    with pytest.raises(ValueError, match=".csv, .jsonl, .parquet"):
         write_rows([], tmp_path / "flips.xlsx")
 
 

@@ -64,9 +64,7 @@ def test_instances_with_what_was_asked(tmp_path):
 
 def test_the_metric_must_be_clear(tmp_path):
     run = written(tmp_path / "run", [0.5], metrics=("f1_score", "rouge_l"))
-    with pytest.raises(
-        ValueError, match="run: choose one metric with --metric: there is f1_score, rouge_l"
-    ):
+    with pytest.raises(ValueError, match="--metric.*f1_score.*rouge_l"):
         read(run)
     assert [s.value for s in read(run, Wanted(metric="rouge_l")).samples.values()] == [0.5]
 
@@ -79,7 +77,7 @@ def test_without_the_state_the_questions_are_unknown(tmp_path):
 def test_a_half_written_folder_is_named(tmp_path):
     run = written(tmp_path / "run", [1.0])
     (run / "scenario_state.json").write_text('{"request_states": [{"inst')
-    with pytest.raises(ValueError, match="run: scenario_state.json is no whole JSON"):
+    with pytest.raises(ValueError, match="scenario_state"):
         read(run)
     (run / "scenario_state.json").write_text("[]")
     (run / "per_instance_stats.json").write_text("[]")

@@ -44,7 +44,7 @@ def test_what_the_library_saved(saved):
 
 
 def test_splits_are_chosen(splits):
-    with pytest.raises(ValueError, match="choose one task with --task: there is test, train"):
+    with pytest.raises(ValueError, match="--task"):
         read_columns(splits, "v1", "v2")
     assert read_columns(splits, "v1", "v2", wanted=Wanted(task="train")).n == 3
     with pytest.raises(ValueError, match="did you mean 'test'"):
@@ -97,7 +97,7 @@ def test_broken_folders_are_named(saved):
 
 def test_a_file_that_is_missing_from_a_folder_is_named(saved):
     next(saved.glob("*.arrow")).unlink()
-    with pytest.raises(ValueError, match="one: this data set is broken .*arrow"):
+    with pytest.raises(ValueError, match="one.*arrow"):
         read_dataset(saved, {})
 
 

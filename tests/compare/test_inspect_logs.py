@@ -70,11 +70,11 @@ def test_found_by_content_under_another_name(tmp_path):
 def test_scorers_must_be_chosen():
     with pytest.raises(
         ValueError,
-        match=r"two-scorers.eval: choose one scorer with --scorer: there is match, includes",
+        match="two-scorers.eval.*--scorer",
     ):
         read(LOGS / "two-scorers.eval")
     assert read(LOGS / "two-scorers.eval", Wanted(scorer="includes")).scorer == "includes"
-    with pytest.raises(ValueError, match="there is no scorer 'f1'"):
+    with pytest.raises(ValueError, match="'f1'"):
         read(LOGS / "old.eval", Wanted(scorer="f1"))
 
 
@@ -89,7 +89,7 @@ def test_a_half_written_archive(tmp_path):
     path = tmp_path / "half.eval"
     path.write_bytes((LOGS / "old.eval").read_bytes())
     os.truncate(path, 2_000)
-    with pytest.raises(ValueError, match="half.eval: the archive is broken"):
+    with pytest.raises(ValueError, match="half.eval"):
         compare(path, LOGS / "old.eval")
 
 
@@ -98,7 +98,7 @@ def test_a_run_that_was_stopped(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("_journal/start.json", "{}")
         archive.writestr("samples/q0_epoch_1.json", "{}")
-    with pytest.raises(ValueError, match=r"no header.json.*1 samples were done.*eval-retry"):
+    with pytest.raises(ValueError, match="header.json.*1 samples"):
         compare(path, LOGS / "old.eval")
 
 
@@ -118,18 +118,18 @@ def test_a_failed_run_is_named(tmp_path):
         "error": {"message": "out of credit"},
     }
     path = written(tmp_path, content)
-    with pytest.raises(ValueError, match=r"incomplete: its status is 'error' \(out of credit\)"):
+    with pytest.raises(ValueError, match="'error'"):
         compare(LOGS / "old.eval", path)
     assert compare(LOGS / "old.eval", path, on_missing="drop").summary["examples"] == 6
 
 
 def test_other_targets_and_other_sample_sets(tmp_path):
     path = written(tmp_path, as_json(LOGS / "old.eval", {"q3": {"target": "44"}}))
-    with pytest.raises(ValueError, match="right answer differs for 1 of 6 .*'q3'"):
+    with pytest.raises(ValueError, match="right answer.*'q3'"):
         compare(LOGS / "old.eval", path)
     content = as_json(LOGS / "old.eval")
     path = written(tmp_path, content | {"samples": content["samples"][:4]})
-    with pytest.raises(ValueError, match="'q4', 'q5' only in the old run"):
+    with pytest.raises(ValueError, match="'q4'.*'q5'"):
         compare(LOGS / "old.eval", path)
 
 
@@ -158,7 +158,7 @@ def test_an_input_that_the_summaries_cut_off_is_the_same_question(tmp_path, cut,
         )
     ]
     assert compare(*sides[:2]).summary["examples"] == 6
-    with pytest.raises(ValueError, match="question differs for 1 of 6 .*'q3'"):
+    with pytest.raises(ValueError, match="question.*'q3'"):
         compare(sides[0], sides[2])
     found = compare(sides[0], sides[2], wanted={"on_changed": "compare"}).summary
     assert found["examples"] == 6 and any("question differs" in note for note in found["notes"])
@@ -193,13 +193,13 @@ def test_old_summaries_hold_the_value_alone_and_dictionaries_are_metrics(tmp_pat
     assert read(path).samples[Key("sums", "q0")].value == 0.5
     values = {f"q{n}": {"scores": {"match": {"value": {"f1": 0.5, "exact": 1}}}} for n in range(6)}
     path = written(tmp_path, as_json(LOGS / "old.eval", values))
-    with pytest.raises(ValueError, match="choose one metric with --metric: there is f1, exact"):
+    with pytest.raises(ValueError, match="--metric.*f1, exact"):
         read(path)
     assert read(path, Wanted(metric="f1")).samples[Key("sums", "q5")].value == 0.5
 
 
 def test_a_metric_of_a_scorer_that_gives_one_value_is_named():
-    with pytest.raises(ValueError, match="match gives a single value: leave out --metric f1"):
+    with pytest.raises(ValueError, match="match.*--metric f1"):
         read(LOGS / "old.eval", Wanted(metric="f1"))
 
 
@@ -212,12 +212,12 @@ def test_another_version_of_the_task_is_told(tmp_path):
 
 def test_other_scorers_are_refused(tmp_path):
     path = written(tmp_path, as_json(LOGS / "two-scorers.eval"))
-    with pytest.raises(ValueError, match=r"choose one scorer with --scorer: there is match, incl"):
+    with pytest.raises(ValueError, match="--scorer"):
         compare(LOGS / "old.eval", path)
     header, samples = as_json(path := LOGS / "old.eval"), []
     for sample in header["samples"]:
         samples.append(sample | {"scores": {"f1": sample["scores"]["match"]}})
-    with pytest.raises(ValueError, match=r"old.eval was judged by match and log.json by f1"):
+    with pytest.raises(ValueError, match="old.eval.*log.json"):
         compare(path, written(tmp_path, header | {"samples": samples}))
 
 
@@ -227,7 +227,7 @@ def test_a_log_that_is_a_zip_bomb_is_given_up(tmp_path, monkeypatch):
         archive.writestr("header.json", read_entry(LOGS / "old.eval", "header.json"))
         archive.writestr("summaries.json", bytes(3_000_000))
     monkeypatch.setattr(read_entry, "__defaults__", (1_000_000,))  # as a gibibyte takes seconds
-    with pytest.raises(ValueError, match="bomb.eval: summaries.json .* more than 1,000,000 bytes"):
+    with pytest.raises(ValueError, match="bomb.eval.*summaries.json.*1,000,000"):
         compare(path, path)
 
 
@@ -256,7 +256,7 @@ def test_an_entry_is_read_and_nothing_is_written(archive):
 
 
 def test_a_bomb_is_given_up_at_the_limit(archive):
-    with pytest.raises(ValueError, match="unpacks to more than 1,000,000 bytes"):
+    with pytest.raises(ValueError, match="1,000,000"):
         read_entry(archive, "bomb.json", most=1_000_000)
 
 
@@ -269,7 +269,7 @@ def test_a_bomb_in_the_header_is_known_before_it_is_unpacked(tmp_path):
     place = data.find(b"PK\x01\x02") + 24
     data[place : place + 4] = struct.pack("<L", 1 << 30)  # the directory owns up to a gibibyte
     path.write_bytes(data)
-    with pytest.raises(ValueError, match="header.json .* unpacks to more than 67,108,864 bytes"):
+    with pytest.raises(ValueError, match="header.json.*67,108,864"):
         read(path, Wanted())
 
 
@@ -287,7 +287,7 @@ def test_an_entry_larger_than_its_directory_says_is_refused(tmp_path):
 
 def test_a_half_written_archive_is_named(archive):
     os.truncate(archive, archive.stat().st_size // 2)
-    with pytest.raises(ValueError, match="log.eval: the archive is broken or was not written"):
+    with pytest.raises(ValueError, match="log.eval"):
         entries(archive)
 
 

@@ -138,20 +138,18 @@ def test_one_file_and_one_folder_are_read_alike(runs):
 
 
 def test_other_tasks_prompts_and_versions_are_refused(runs):
-    with pytest.raises(
-        ValueError, match="different tasks .'say_some_words' only in the old run.: pass on_missing"
-    ):
+    with pytest.raises(ValueError, match="'say_some_words'.*on_missing"):
         read_pair(runs / "new", runs / "again")
-    with pytest.raises(ValueError, match="different tasks .'say_some_words' only in the new run."):
+    with pytest.raises(ValueError, match="'say_some_words'"):
         read_pair(runs / "again", runs / "new")
     with pytest.raises(
         ValueError,
-        match="the prompt .few-shot .* differs for 24 of",
+        match="prompt.*24 of",
     ):
         read_pair(runs / "new", runs / "shots", on_missing="drop")
     with pytest.raises(
         ValueError,
-        match="the right answer differs for 24 of 24",
+        match="right answer.*24 of 24",
     ):
         read_pair(runs / "new", runs / "version", on_missing="drop")
 
@@ -160,7 +158,7 @@ def test_several_runs_in_one_folder(runs, tmp_path):
     both = tmp_path / "both"
     shutil.copytree(runs / "old", both / "a")
     shutil.copytree(runs / "new", both / "b")
-    with pytest.raises(ValueError, match="samples in several folders .*: name one of them"):
+    with pytest.raises(ValueError, match="several folders"):
         read_pair(both, runs / "new")
     for file in (both / "b").rglob("*.json*"):  # the newer run beside the older one
         shutil.copy(file, next((both / "a").rglob("samples_*")).parent)
@@ -229,7 +227,7 @@ def test_samples_are_not_compared_with_a_table(tmp_path):
     (tmp_path / "nothing").mkdir()
     with pytest.raises(
         ValueError,
-        match="nothing is a folder without an evaluation log.*harness writes one with",
+        match="^nothing",
     ):
         read_pair(old, tmp_path / "nothing")
 
@@ -429,7 +427,7 @@ def test_columns_are_fields_of_the_documents(tmp_path):
     assert list(read_pair(*folders, columns=["question"]).columns) == ["question"]
     assert read_pair(*folders, columns=[]).columns == {}
     assert read_pair(*folders).shown([3])[0]["question"] == "question 3"
-    with pytest.raises(ValueError, match="no further column 'subjekt' .*did you mean 'subject'"):
+    with pytest.raises(ValueError, match="'subjekt'.*'subject'"):
         read_pair(*folders, columns=["subjekt"])
 
 

@@ -83,7 +83,7 @@ def test_failing_names_the_samples():
 
 
 def test_other_samples_are_refused_or_counted():
-    with pytest.raises(ValueError, match=r"'2' only in the old run.*--on-missing drop"):
+    with pytest.raises(ValueError, match="'2'.*--on-missing"):
         logs.join_logs(log([1.0] * 3), log([1.0] * 2, "b"))
     fields = logs.join_logs(log([1.0] * 3), log([1.0] * 2, "b"), on_missing="drop")
     assert fields["left_out"] == {"old only": 1, "new only": 0}
@@ -121,16 +121,14 @@ def test_another_right_answer_is_always_refused(on_changed):
 
 
 def test_on_changed_is_one_of_two():
-    with pytest.raises(ValueError, match="on_changed is one of error, compare"):
+    with pytest.raises(ValueError, match="on_changed"):
         logs.join_logs(log([1.0]), log([1.0]), on_changed="ignore")
 
 
 def test_scorers_tasks_versions_and_status():
     with pytest.raises(ValueError, match="match.*includes"):
         logs.join_logs(log([1.0], scorer="match"), log([1.0], scorer="includes"))
-    with pytest.raises(
-        ValueError, match=r"tasks \('t' only in the old run; 'u' only in the new run\)"
-    ):
+    with pytest.raises(ValueError, match="'t'.*'u'"):
         both = {Key("s", "0"): Sample(1.0)}
         logs.join_logs(
             Log("a", both | {Key("t", "0"): Sample(1.0)}),
@@ -141,7 +139,7 @@ def test_scorers_tasks_versions_and_status():
     )["notes"]
     assert notes == ("The task version differs: 1 in the old run, 2 in the new one.",)
     broken = log([1.0], "b", unfinished="its status is 'error'")
-    with pytest.raises(ValueError, match="b is incomplete: its status is 'error'"):
+    with pytest.raises(ValueError, match="'error'"):
         logs.join_logs(log([1.0]), broken)
     assert "incomplete" in logs.join_logs(log([1.0]), broken, on_missing="drop")["notes"][0]
 
@@ -156,7 +154,7 @@ def test_repeats_are_numbered_by_their_sample_and_must_agree():
     once = {key: sample for key, sample in twice.items() if key.repeat == 1}
     with pytest.raises(
         ValueError,
-        match=r"repeats \(epochs\) of a sample \(2 only in the old run; 1 only in the new",
+        match="2 only in the old run; 1 only",
     ):
         logs.join_logs(Log("a", twice), Log("b", once))
     assert "example" not in logs.join_logs(Log("a", once), Log("b", once))
@@ -203,7 +201,7 @@ def test_what_cannot_be_read_is_named():
         logs.keyed([(Key("t", "1"), Sample(1.0))] * 2)
     with pytest.raises(ValueError, match="no samples"):
         logs.keyed([])
-    with pytest.raises(ValueError, match="sample 2 of those read is not as its tool writes it"):
+    with pytest.raises(ValueError, match="sample 2"):
         logs.keyed((Key("t", one), Sample(1.0, target=one.strip())) for one in ("1", 2))
     with pytest.raises(ValueError, match="did you mean 'match'"):
         logs.chosen(["match"], "macht", "scorer")

@@ -51,10 +51,10 @@ def test_other_expected_answers_are_refused(tmp_path):
 def test_a_line_that_is_none_is_named(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"problem_idx": 1, "repeat": "x", "reward": 1}')
-    with pytest.raises(ValueError, match="a.jsonl: line 1 is no answer"):
+    with pytest.raises(ValueError, match="a.jsonl: line 1"):
         read(path)
     path.write_text('{"problem_idx": 1, "reward": 1}\n{"problem_idx": 2, "rew')
-    with pytest.raises(ValueError, match="a.jsonl: line 2 is no JSON"):
+    with pytest.raises(ValueError, match="a.jsonl: line 2"):
         read(path)
 
 
@@ -80,5 +80,5 @@ def test_a_folder_of_benchmarks_is_a_suite():
 def test_one_of_several_scorers(tmp_path):
     path = written(tmp_path / "a.jsonl", [1.0], 1, scorer_rewards={"scorer:strict": 0.0})
     assert [s.value for s in read(path, Wanted(scorer="scorer:strict")).samples.values()] == [0.0]
-    with pytest.raises(ValueError, match="there is no scorer 'f1': there is 'scorer:strict'"):
+    with pytest.raises(ValueError, match="'f1'.*'scorer:strict'"):
         read(path, Wanted(scorer="f1"))

@@ -120,8 +120,7 @@ def test_missing_examples_are_named_or_dropped_and_counted(tmp_path, ending):
     )
     with pytest.raises(
         ValueError,
-        match="ids 'x0', 'x1', 'x2' only in old.*; ids 'x.*', 'x.*', 'x.*' and 1 more only in "
-        "new.*on_missing=.*the 5 that both",
+        match="'x0'.*'x1'.*'x2'",
     ):
         read_pair(old, new)
     pair = read_pair(old, new, on_missing="drop")
@@ -353,7 +352,7 @@ def test_bad_parquet_is_refused(tmp_path, columns, message):
 def test_bad_rows_that_are_left_out_do_no_harm(tmp_path):
     old, new = written(tmp_path, old_csv=GOOD + "d,0,\n", new_csv=GOOD)
     assert read_pair(old, new, on_missing="drop").n == 3
-    with pytest.raises(FileNotFoundError, match="there is no file or folder .*nowhere"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         read_pair(old, tmp_path / "nowhere")
 
 
@@ -653,7 +652,7 @@ def test_bad_columns_are_refused(tmp_path, options, message):
 
 def test_repeated_ids_in_one_file_are_refused(tmp_path):
     (path,) = written(tmp_path, both_csv="id,label,v1,v2\na,1,1,0\na,0,0,0\n")
-    with pytest.raises(ValueError, match="both.csv: repeated ids 'a'"):
+    with pytest.raises(ValueError, match="both.csv.*'a'"):
         read_columns(path, "v1", "v2")
 
 
@@ -729,7 +728,7 @@ def test_labels_of_their_own_are_those_of_the_files(tmp_path):
         [1, 0, 1], [1, 1, 0], [1, 0, 0]
     )
     labels.write_text(truth.replace("b,0", "b,1"))
-    with pytest.raises(ValueError, match="labels differ for ids 'b' .1 in truth.csv; 0 in old.csv"):
+    with pytest.raises(ValueError, match="'b'.*truth.csv.*old.csv"):
         read_pair(old, new, truth=labels)
 
 
@@ -814,11 +813,11 @@ def test_versions_in_rows_with_probabilities_and_scores(tmp_path):
 
 def test_rows_of_versions_that_are_not_there(tmp_path):
     (table,) = written(tmp_path, runs_csv="model,id,label,prediction\nv1,a,1,1\nv2,a,1,0\n,a,1,1\n")
-    with pytest.raises(ValueError, match="no 'model' is 'v3': .*'v1', 'v2'"):
+    with pytest.raises(ValueError, match="'model'.*'v3'.*'v1'"):
         read_pair(table, table, sides=("v1", "v3"), by="model")
-    with pytest.raises(ValueError, match="no column 'modle' .*did you mean 'model'"):
+    with pytest.raises(ValueError, match="'modle'.*'model'"):
         read_pair(table, table, sides=("v1", "v2"), by="modle")
-    with pytest.raises(ValueError, match="--by model --old v1 --new v2"):
+    with pytest.raises(ValueError, match="--by.*--old.*--new"):
         read_columns(table, "v1", "v2")
     with pytest.raises(ValueError, match="repeated ids 'a'"):
         read_pair(
@@ -855,7 +854,7 @@ def test_the_command_has_the_files_as_they_were_given(tmp_path, monkeypatch):
         (tmp_path / f"{name}.json").write_text(
             '[{"id": 1, "gold": "a", "pred": "a", "output": ""}]'
         )
-    with pytest.raises(ValueError, match="compatkit compare old.json new.json --rename label=gold"):
+    with pytest.raises(ValueError, match="old.json.*new.json.*--rename"):
         read_pair("old.json", "new.json")
 
 
@@ -889,12 +888,12 @@ def test_normalizing_reaches_labels_too(tmp_path, ending):
         )
         for name, said in (("old", composed), ("new", apart))
     )
-    with pytest.raises(ValueError, match="labels differ .* compare with --normalize"):
+    with pytest.raises(ValueError, match="--normalize"):
         compare(old, new)
     found = compare(old, new, normalize=True)
     assert counted(found.pair).both_right == 2 and found.summary["changes"] == []
     saved(new, [{"id": n, "label": "b" if n == 1 else apart, "prediction": "b"} for n in range(3)])
-    with pytest.raises(ValueError, match="labels differ for ids '1' .*by the same truth$"):
+    with pytest.raises(ValueError, match="labels.*'1'"):
         compare(old, new, normalize=True)
 
 

@@ -56,7 +56,7 @@ def test_rows_are_joined_by_their_variables_in_any_order(tmp_path):
 
 def test_two_providers_of_one_file(tmp_path):
     path = written(tmp_path / "r.json", [row(n, name) for n in range(3) for name in ("one", "two")])
-    with pytest.raises(ValueError, match="choose one side with --old and --new: there is ONE, TWO"):
+    with pytest.raises(ValueError, match="--old.*--new"):
         read(path)
     pair = read_pair(path, path, sides=("one", "TWO"))  # by id or by label
     assert (pair.old_name, pair.new_name, pair.n) == ("one", "TWO", 3)
@@ -90,7 +90,7 @@ def test_two_prompts_are_two_questions_and_a_second_time_is_a_repeat(tmp_path):
 def test_named_scores(tmp_path):
     path = written(tmp_path / "r.json", [row(0)])
     assert [s.value for s in read(path, Wanted(metric="style")).samples.values()] == [0.5]
-    with pytest.raises(ValueError, match="there is 'success', 'score', 'style'"):
+    with pytest.raises(ValueError, match="'success'.*'score'.*'style'"):
         read(path, Wanted(metric="tone"))
 
 
@@ -145,7 +145,7 @@ def test_its_csv_is_refused_with_the_command_that_writes_json(tmp_path):
         (tmp_path / f"{name}.csv").write_text(
             'number,"[openai:gpt-4] Say {{number}}"\n1,"[PASS] (1.00)\n\n2"\n2,[FAIL] (0.00) 4\n'
         )
-    with pytest.raises(ValueError, match="old.csv: .*promptfoo export eval latest --output"):
+    with pytest.raises(ValueError, match="old.csv.*--output"):
         read_pair(tmp_path / "old.csv", tmp_path / "new.csv")
 
 

@@ -247,7 +247,7 @@ def test_a_blessed_task_that_changed_is_refused(suites):
     bless(baseline, baseline)
     assert gate(suites[0], suites[0]).status == "holds"
     answers(baseline, 3)
-    with pytest.raises(ValueError, match="t03.parquet has changed since it was blessed"):
+    with pytest.raises(ValueError, match="t03.parquet"):
         gate(*suites)
     done = CliRunner().invoke(app, ["compare", *map(str, suites)])
     assert "t03.parquet has changed since it was blessed" in str(done.exception)
@@ -442,7 +442,7 @@ def test_answers_that_are_spelled_otherwise_are_no_green_report(tmp_path):
 
 
 def test_a_policy_of_two_files_is_none_of_folders(suites, tmp_path):
-    with pytest.raises(ValueError, match="two folders are judged by tiers"):
+    with pytest.raises(ValueError, match="tiers"):
         gate(*suites, Policy.of(max_nfr="50%"))
-    with pytest.raises(FileNotFoundError, match="there is no policy file .*absent.toml"):
+    with pytest.raises(FileNotFoundError, match="absent.toml"):
         gate(*suites, tmp_path / "absent.toml")

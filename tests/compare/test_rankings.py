@@ -66,7 +66,7 @@ def test_broken_rankings_are_named(tmp_path, text, message):
 
 
 def test_unknown_metrics_are_listed(tmp_path):
-    with pytest.raises(ValueError, match="no metric 'ndcg'.*average precision"):
+    with pytest.raises(ValueError, match="'ndcg'"):
         read(written(tmp_path / "a.jsonl", BEFORE), Wanted(metric="ndcg"))
 
 

@@ -36,7 +36,7 @@ def test_each_kind_is_found_and_tables_are_none(tmp_path):
 
 
 def test_two_kinds_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="old.eval is an Inspect AI log and x.jsonl is a NeMo"):
+    with pytest.raises(ValueError, match="old.eval.*x.jsonl"):
         readers.read_logs(LOGS / "old.eval", nemo(tmp_path / "x.jsonl", 1.0))
 
 
@@ -78,7 +78,7 @@ def test_two_logs_that_cannot_be_joined_are_named(tmp_path, monkeypatch):
     nemo(tmp_path / "x.jsonl", 1.0), nemo(tmp_path / "y.jsonl", 1.0)
     line = readers.Reader("a format", lambda path, head: True, lambda path, wanted: None)
     monkeypatch.setattr(readers, "READERS", (line,))
-    with pytest.raises(ValueError, match="x.jsonl or y.jsonl is not as its tool writes it"):
+    with pytest.raises(ValueError, match="x.jsonl.*y.jsonl"):
         readers.read_logs(tmp_path / "x.jsonl", tmp_path / "y.jsonl")
 
 
@@ -144,7 +144,7 @@ def test_a_package_brings_its_reader(tmp_path, monkeypatch):
 def test_a_reader_that_is_none_is_named_with_its_package(tmp_path, monkeypatch, module):
     installed(monkeypatch, tmp_path, module)
     (tmp_path / "a.txt").write_text("?")
-    with pytest.raises(ValueError, match="our_tool = ours:READER of ours"):
+    with pytest.raises(ValueError, match="our_tool"):
         readers.reader_of(tmp_path / "a.txt")
 
 

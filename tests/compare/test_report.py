@@ -122,9 +122,7 @@ def test_what_cannot_be_compared(given, message):
 
 def test_a_frame_without_ids():
     pd = pytest.importorskip("pandas")
-    with pytest.raises(
-        ValueError, match="the data frame old has no column `id` .found: label, prediction."
-    ):
+    with pytest.raises(ValueError, match="`id`"):
         compare(pd.DataFrame({"label": [1], "prediction": [1]}), sides()[1])
 
 
@@ -141,7 +139,7 @@ def test_a_frame_of_probabilities_is_what_a_file_of_them_is(library, tmp_path):
     found, of_files = (compare(*both, names=("a", "b")) for both in ((old, new), (path, path)))
     assert found.to_json() == of_files.to_json()
     uneven = frames.DataFrame(table | {"probabilities": [[1.0], *rows[1:]]})
-    with pytest.raises(ValueError, match="frame new: `probabilities` has rows of different"):
+    with pytest.raises(ValueError, match="`probabilities`"):
         compare(old, uneven)
 
 
@@ -446,7 +444,7 @@ def test_the_page_and_the_csv_beside_it(tmp_path):
 def test_a_foreign_file_is_replaced_only_by_force(tmp_path, save, name):
     found, path = compare(*sides()), tmp_path / name
     path.write_text("theirs")
-    with pytest.raises(ValueError, match="cannot tell that it wrote it.*force=True"):
+    with pytest.raises(ValueError, match="force=True"):
         save(found, path)
     assert path.read_text() == "theirs"
     save(found, path, force=True)
@@ -633,7 +631,7 @@ def test_a_column_is_renamed_in_whichever_version_has_it(tmp_path):
             path.write_text(truth if number == at else plain)
         found = compare_versions(paths, rename={"truth": "label"})
         assert found.level == [1 if number == at else 0.5 for number in range(3)]
-        with pytest.raises(ValueError, match="there is no column 'truht'"):
+        with pytest.raises(ValueError, match="'truht'"):
             compare_versions(paths, rename={"truht": "label"})
         paths[at].write_text(truth.replace("b,y", "b,z"))
         with pytest.raises(ValueError, match="labels differ for ids 'b'"):

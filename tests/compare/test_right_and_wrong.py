@@ -114,7 +114,7 @@ def test_a_further_column_called_correct_is_no_judgement_beside_answers(tmp_path
     old, new = written(tmp_path, old_csv=table, new_csv=table.replace("0,x,x", "0,x,y"))
     pair = read_pair(old, new)
     assert pair.answers == ("x", "y") and "correct" in pair.columns
-    with pytest.raises(ValueError, match=r"old.csv: `correct` must say true or false"):
+    with pytest.raises(ValueError, match="old.csv.*`correct`"):
         read_pair(old, new, rename={"prediction": "correct", "correct": "place"})
 
 
@@ -137,7 +137,7 @@ def test_columns_of_judgements_in_one_table(tmp_path):
     table = saved(tmp_path / "both.csv", rows)
     assert flips(read_columns(table, "a_correct", "b_correct")) == (11, 3, 2, 20)
     other = saved(tmp_path / "other.csv", [{"v1": old, "v2": old} for old in OLD])
-    with pytest.raises(ValueError, match="there is no column `label`"):
+    with pytest.raises(ValueError, match="`label`"):
         read_columns(other, "v1", "v2")  # 1 and 0 may be answers
 
 
@@ -164,7 +164,7 @@ def test_scores_that_are_missing_are_left_out_or_wrong_or_refused(tmp_path, endi
     files = two(
         tmp_path, ending, scored({0, 5, 9}), scored({5, 20, 21, 22, 23}, 0.05), name="score"
     )
-    with pytest.raises(ValueError, match="old.*: scores missing or not finite for ids 'q0', 'q5'"):
+    with pytest.raises(ValueError, match="'q0'.*'q5'"):
         read_pair(*files)
     left = compare(*files, wanted={"errors": "drop"})
     assert left.summary["examples"] == 53 and np.isfinite(left.pair.new_score).all()
@@ -186,7 +186,7 @@ def test_answers_that_are_missing_are_left_out_or_wrong(tmp_path, ending, label)
     files = two(
         tmp_path, ending, [label] * 4, [label, None, label, label], "prediction", label=[label] * 4
     )
-    with pytest.raises(ValueError, match="new.*: missing predictions for ids 'q1'"):
+    with pytest.raises(ValueError, match="'q1'"):
         read_pair(*files)
     assert flips(read_pair(*files, wanted=Wanted(errors="drop"))) == (3, 0, 0, 3)
     wrong = read_pair(*files, wanted=Wanted(errors="wrong"))
@@ -200,7 +200,7 @@ def test_answers_that_are_missing_are_left_out_or_wrong(tmp_path, ending, label)
 
 def test_judgements_that_are_missing_are_left_out_or_wrong(tmp_path):
     files = two(tmp_path, ".csv", [1, 1, 0, 1], [1, "", 1, 1])
-    with pytest.raises(ValueError, match="new.csv: missing judgements for ids 'q1'"):
+    with pytest.raises(ValueError, match="new.csv.*'q1'"):
         read_pair(*files)
     assert flips(read_pair(*files, wanted=Wanted(errors="drop"))) == (2, 0, 1, 3)
     wrong = read_pair(*files, wanted=Wanted(errors="wrong"))
@@ -235,7 +235,7 @@ def test_choices_within_a_log_are_refused_for_tables(tmp_path, option):
 def test_names_of_columns_are_refused_for_logs(tmp_path):
     path = tmp_path / "a.json"  # an evaluation table of MLflow
     path.write_text(json.dumps({"columns": ["outputs", "target"], "data": [["x", "x"]]}))
-    with pytest.raises(ValueError, match="an evaluation log has no column 'truth'"):
+    with pytest.raises(ValueError, match="'truth'"):
         read_pair(path, path, label="truth")
 
 
@@ -246,7 +246,7 @@ def test_several_judgements_of_one_example_are_numbered(tmp_path):
     ]
     files = [saved(tmp_path / f"{n}.csv", side) for n, side in enumerate(rows)]
     rename = {"task_id": "id", "passed": "score"}
-    with pytest.raises(ValueError, match=r"0.csv: repeated ids .*up to 3 here.* column `repeat`"):
+    with pytest.raises(ValueError, match="0.csv.*`repeat`"):
         read_pair(*files, rename=rename)
     for path, side in zip(files, rows):
         saved(path, [row | {"sample": n % 3 + 1} for n, row in enumerate(side)])
@@ -299,7 +299,7 @@ def test_two_columns_of_scores_in_one_file(tmp_path):
 
 def test_a_threshold_without_scores_is_refused(tmp_path):
     files = two(tmp_path, ".csv", OLD, NEW)
-    with pytest.raises(ValueError, match="--pass-at 0.5 needs the column `score`"):
+    with pytest.raises(ValueError, match="--pass-at.*0.5.*`score`"):
         compare(*files, wanted={"pass_at": 0.5})
 
 

@@ -45,7 +45,7 @@ def test_all_pairs_of_scores():
     "values", [[], [np.ones(3)], [np.ones(3), np.ones(4)], [np.ones(0), np.ones(0)]]
 )
 def test_versions_that_do_not_fit(values):
-    with pytest.raises(ValueError, match="two or more versions on the same examples"):
+    with pytest.raises(ValueError, match="two or more versions"):
         all_pairs(values)
 
 
@@ -82,7 +82,7 @@ def test_versions_that_share_nothing():
 def test_answers_beside_scores():
     both = Predictions(["a"], [0], [0], score=[0.5])
     pairs = [Pair.of(both, both), Pair.of(both, Predictions(["a"], score=[0.7]))]
-    with pytest.raises(ValueError, match="some versions have answers and others only scores"):
+    with pytest.raises(ValueError, match="only scores"):
         versions_of(pairs, "xyz")
 
 

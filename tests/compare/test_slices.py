@@ -146,10 +146,10 @@ def test_columns_by_name():
     assert column_levels(pair, "task").names == ["t", "u"]
     with pytest.raises(
         ValueError,
-        match="no column for slices is called 'lenght': did you mean 'length'.*'label', 'task'",
+        match="'lenght'.*'length'.*'label'",
     ):
         column_levels(pair, "lenght")
-    with pytest.raises(ValueError, match="called 'label': there is 'x'"):
+    with pytest.raises(ValueError, match="'label'.*'x'"):
         column_levels(pair_of(columns={"x": np.array([1])}), "label")
 
 
@@ -284,8 +284,7 @@ def test_too_many_slices_are_refused():
     column = Levels(np.arange(MOST_SLICES + 1), list(map(str, range(MOST_SLICES + 1))))
     with pytest.raises(
         ValueError,
-        match="user makes 100,001 slices, more than 100,000: leave a column out or group its "
-        "values",
+        match="100,001.*100,000",
     ):
         cells(Flips(np.array([0]), np.array([1])), {"user": column})
     wide = Levels(np.zeros(1, dtype=int), ["x"] * 2**21)

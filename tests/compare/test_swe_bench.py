@@ -62,5 +62,5 @@ def test_a_report_without_lists_is_refused(tmp_path):
     for name in ("old", "new"):
         counts = '{"total_instances": 3, "resolved_instances": 1}'
         (tmp_path / f"{name}.json").write_text(counts)
-    with pytest.raises(ValueError, match="old.json: the report has no list `resolved_ids`"):
+    with pytest.raises(ValueError, match="old.json.*`resolved_ids`"):
         read_pair(tmp_path / "old.json", tmp_path / "new.json")

@@ -46,17 +46,17 @@ def test_a_unit_is_right_where_all_its_old_tokens_are(tmp_path):
 def test_rows_that_do_not_belong_together_are_refused(tmp_path):
     old_tokenizer, new_tokenizer = tiny_llama.pair_of_tokenizers()
     targets, new_rows, model, old_rows = tiny_llama.aligned(old_tokenizer, new_tokenizer, tmp_path)
-    with pytest.raises(ValueError, match="the same examples in the same order"):
+    with pytest.raises(ValueError, match="same examples"):
         AlignedDistributions(
             targets.kept, old_rows, new_rows, tiny_llama.TEXTS[:-1], old_tokenizer, new_tokenizer
         )
-    with pytest.raises(ValueError, match="are not those of its text"):
+    with pytest.raises(ValueError, match="of its text"):
         AlignedDistributions(
             targets.kept, old_rows, new_rows, tiny_llama.TEXTS[::-1], old_tokenizer, new_tokenizer
         )
     answers = encode_examples(tiny_llama.QUESTIONS, old_tokenizer, learn="answer")
     part = keep_distributions(model, answers, tmp_path / "answers", k=4)
-    with pytest.raises(ValueError, match="kept over all tokens of the old rows"):
+    with pytest.raises(ValueError, match="all tokens of the old rows"):
         AlignedDistributions(
             part, answers, new_rows, tiny_llama.TEXTS, old_tokenizer, new_tokenizer
         )

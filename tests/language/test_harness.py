@@ -121,18 +121,18 @@ def test_flips_between_numbers_of_shots_and_between_models():
     flips = [(one.counts.negative, one.counts.positive) for one in found]
     assert flips == [(1, 1), (1, 2), (2, 2), (1, 2)]
     del answers["second"][2]
-    with pytest.raises(ValueError, match=r"second has no answers with \[2\] shots"):
+    with pytest.raises(ValueError, match=r"second.*\[2\]"):
         shot_flips(answers)
     assert shot_flips({}) == [] == shot_flips({"first": {0: answers["first"][0]}})
 
 
 def test_what_it_does_not_have_is_refused(piqa, monkeypatch):
     sums = load_questions("arithmetic")
-    with pytest.raises(ValueError, match="asked for piqa, hellaswag, gsm8k, not for arithmetic"):
+    with pytest.raises(ValueError, match="arithmetic"):
         harness_answers(None, None, sums, {})
     task = load_questions("piqa", piqa)
     monkeypatch.setattr(harness, "_ask", lambda *given: [])
-    with pytest.raises(ValueError, match=r"asked no question \['validation-0'"):
+    with pytest.raises(ValueError, match="'validation-0'"):
         harness_answers(None, None, task, {})
     monkeypatch.setattr(harness, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'compatkit\[lm\]'"):

@@ -271,13 +271,13 @@ def test_per_character_is_a_division():
 def test_questions_that_cannot_be_scored_are_named():
     model, tokenizer, task = small()
     two = Question("two", "1 + 1 =", choices=("2", "3"), label=0)
-    with pytest.raises(ValueError, match=r"different numbers of choices \{4: '.*', 2: 'two'\}"):
+    with pytest.raises(ValueError, match="', 2: '"):
         score_choices(model, tokenizer, [*task.test, two])
-    with pytest.raises(ValueError, match="'open' has no choices"):
+    with pytest.raises(ValueError, match="'open'"):
         score_choices(model, tokenizer, [Question("open", "1 + 1 =", "2")])
     with pytest.raises(ValueError, match="no questions"):
         score_choices(model, tokenizer, [])
-    with pytest.raises(ValueError, match="'silent' adds no token"):
+    with pytest.raises(ValueError, match="'silent'"):
         # a tokenizer that drops what it does not know
         words = byte_pairs(["a b"], 270)
         words.backend_tokenizer.normalizer = normalizers.Sequence(
@@ -292,7 +292,7 @@ def test_contexts_longer_than_the_model_are_refused_or_cut_on_the_left():
     fits = Question("fits", "1 + 1 =", choices=("2", "3"), label=0)
     with pytest.raises(
         ValueError,
-        match=r"longer than the 65 tokens there are, such as 'long' \(\d+ tokens\).*too_long='cut'",
+        match=r"65 tokens.*'long' \(\d+ tokens\).*too_long='cut'",
     ):
         score_choices(model, tokenizer, [fits, long])
     cut = score_choices(model, tokenizer, [fits, long], too_long="cut")
@@ -302,12 +302,10 @@ def test_contexts_longer_than_the_model_are_refused_or_cut_on_the_left():
     answer_length = len(tokenizer(" 61", add_special_tokens=False)["input_ids"])
     wanted = sum(steps[place, tokens[place + 1]] for place in range(64 - answer_length, 64))
     assert float(cut.logits[1, 0]) == pytest.approx(float(wanted), abs=1e-4)
-    with pytest.raises(
-        ValueError, match="longer than the 65 tokens there are.*shorten or leave them out$"
-    ):
+    with pytest.raises(ValueError, match="65 tokens.*leave them out$"):
         endless = Question("endless", "1", choices=("2" * 70, "3"), label=0)
         score_choices(model, tokenizer, [endless], too_long="cut")
-    with pytest.raises(ValueError, match="too_long 'right' is not one of error, cut"):
+    with pytest.raises(ValueError, match="too_long.*'right'"):
         score_choices(model, tokenizer, [fits], too_long="right")
 
 
@@ -415,14 +413,14 @@ def test_no_pair_of_tokens_comes_twice_if_that_is_asked_for():
 def test_contexts_without_room_for_an_answer_are_refused_or_cut():
     model, tokenizer, _ = small()
     long = Question("long", "1 + " * 60 + "1 =", "61")
-    with pytest.raises(ValueError, match=r"longer than the 56 tokens there are, such as 'long'"):
+    with pytest.raises(ValueError, match="'long'"):
         generate(model, tokenizer, [long], Generation((), 8))
     (cut,) = generate(model, tokenizer, [long], Generation((), 8), too_long="cut")
     tokens = tokenizer(long.prompt)["input_ids"][-56:]
     with torch.no_grad():
         first = int(model(torch.tensor([tokens])).logits[0, -1].argmax())
     assert cut.startswith(tokenizer.decode([first], skip_special_tokens=True))
-    with pytest.raises(ValueError, match="answers of 64 tokens leave no room"):
+    with pytest.raises(ValueError, match="64 tokens"):
         generate(model, tokenizer, [long], Generation((), 64))
     assert generate(model, tokenizer, [], Generation((), 8)) == []
 
@@ -445,7 +443,7 @@ def test_contexts_without_room_for_an_answer_are_refused_or_cut():
 )
 def test_the_final_number(text, flexible, strict):
     assert (final_number(text), final_number(text, "strict")) == (flexible, strict)
-    with pytest.raises(ValueError, match="extract 'last' is not one of strict, flexible"):
+    with pytest.raises(ValueError, match="'last'"):
         final_number(text, "last")
 
 
@@ -496,7 +494,7 @@ def test_judged_answers_are_saved_loaded_and_counted(tmp_path):
     )
     with pytest.raises(ValueError, match="2 texts for 3 questions"):
         judge(questions, ["a", "b"], "rouge1")
-    with pytest.raises(ValueError, match="measure 'bleu' is not one of number, rouge1"):
+    with pytest.raises(ValueError, match="'bleu'.*number, rouge1"):
         judge(questions, ["a", "b", "c"], "bleu")
 
 
@@ -512,9 +510,9 @@ def test_one_call_answers_a_task_by_each_of_its_measures():
     )
     shorter = answer(model, tokenizer, task, "selection", "number", generation=Generation((), 1))
     assert all(len(text) <= 2 for text in shorter.text)
-    with pytest.raises(ValueError, match="split 'validation' is not one of train, selection, test"):
+    with pytest.raises(ValueError, match="'validation'"):
         answer(model, tokenizer, task, "validation")
-    with pytest.raises(ValueError, match="measure 'rouge1' is not one of choice, number"):
+    with pytest.raises(ValueError, match="'rouge1'"):
         answer(model, tokenizer, task, measure="rouge1")
 
 
@@ -581,7 +579,7 @@ def test_examples_are_learned_whole_or_from_the_answer_on():
             assert batch["attention_mask"][place].tolist() == [1] * len(tokens) + [0] * (
                 batch["labels"].shape[1] - len(tokens)
             )
-    with pytest.raises(ValueError, match="learn 'context' is not one of all, answer"):
+    with pytest.raises(ValueError, match="'context'"):
         encode_examples(task.train, tokenizer, 64, learn="context")
 
 
@@ -589,7 +587,7 @@ def test_examples_that_are_too_long_are_named_or_cut_on_the_left():
     _, tokenizer, task = small()
     with pytest.raises(
         ValueError,
-        match=r"examples are longer than the 10 tokens there are, such as '.*' \(1\d tokens\)",
+        match=r"10 tokens.*\(1\d tokens\)",
     ):
         encode_examples(task.train, tokenizer, 10)
     for learn in ("all", "answer"):
@@ -715,7 +713,7 @@ def test_tokenizers_that_cannot_end_a_text_or_always_do_are_refused():
     ending.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 1)]
     )
-    with pytest.raises(ValueError, match="puts its end-of-text token behind every text"):
+    with pytest.raises(ValueError, match="end-of-text"):
         encode_examples(task.train, ending, 64)
     endless = byte_pairs(raw_text(task), 280)
     endless.eos_token = None
@@ -789,7 +787,7 @@ def test_a_loss_that_is_no_number_stops_with_its_reason():
     model = small_language_model(tokenizer, 0, layers=1, width=32)
     with torch.no_grad():
         model.get_input_embeddings().weight[5:] = torch.nan
-    with pytest.raises(FloatingPointError, match="the loss became nan: lower the learning rate"):
+    with pytest.raises(FloatingPointError, match="nan"):
         pretrain(model, encode_examples(task.train[:8], tokenizer, 64), max_steps=1, progress=False)
 
 
@@ -798,7 +796,7 @@ def test_precision_is_bfloat16_or_float32(tmp_path):
         language_arguments(precision="bfloat16", output_dir=str(tmp_path)).bf16
         and not language_arguments(output_dir=str(tmp_path)).bf16
     )
-    with pytest.raises(ValueError, match="precision 'float16' is not one of float32, bfloat16"):
+    with pytest.raises(ValueError, match="'float16'"):
         language_arguments(precision="float16", output_dir=str(tmp_path))
 
 
@@ -815,7 +813,7 @@ def test_models_that_cannot_be_read_safely_are_refused(tmp_path):
         and not again.training
     )
     assert language_model(tmp_path / "good", "bfloat16")[0].dtype == torch.bfloat16
-    with pytest.raises(ValueError, match="dtype 'int8' is not one of float32, bfloat16"):
+    with pytest.raises(ValueError, match="'int8'"):
         language_model(tmp_path / "good", "int8")
     byte_pairs(
         ["a" * n for n in range(99)] + [f"{a}{b}" for a in "abcdef" for b in "uvwxyz"], 330
@@ -823,7 +821,7 @@ def test_models_that_cannot_be_read_safely_are_refused(tmp_path):
     with pytest.raises(ValueError, match="they do not belong together"):
         language_model(tmp_path / "good")
     (tmp_path / "good" / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="has no weights that are read here"):
+    with pytest.raises(ValueError, match="no weights"):
         language_model(tmp_path / "good")
 
 
@@ -907,7 +905,7 @@ def test_chance_is_one_answer_for_all_questions():
         numbers, measures=("choice",), test=(Question("q", "p", choices=("a", "b"), label=0),)
     )
     assert chance_of(choices, "choice") == 0.5
-    with pytest.raises(ValueError, match="measure 'bleu' is not one of choice, number, rouge1"):
+    with pytest.raises(ValueError, match="'bleu'.*choice, number, rouge1"):
         chance_of(numbers, "bleu")
 
 

@@ -422,7 +422,7 @@ def test_the_folder_may_be_named_by_the_environment(tmp_path, monkeypatch):
     assert load_questions("gsm8k").source == "folder"
     (tmp_path / "other sets").mkdir()
     assert load_questions("gsm8k", tmp_path / "other sets").source == "folder"
-    with pytest.raises(FileNotFoundError, match="data_dir names .*nothing here.*no folder here"):
+    with pytest.raises(FileNotFoundError, match="data_dir"):
         load_questions("gsm8k", tmp_path / "nothing here")
 
 
@@ -448,25 +448,21 @@ print(json.dumps([said, time.perf_counter() - start]))
 
 
 def test_bad_files_are_named(tmp_path):
-    with pytest.raises(
-        ValueError, match="unknown language task 'PIQA'; the tasks are arithmetic, piqa"
-    ):
+    with pytest.raises(ValueError, match="'PIQA'.*arithmetic, piqa"):
         load_questions("PIQA")
     with pytest.raises(
         ValueError,
-        match=r"train.parquet of gsm8k lacks the column\(s\) \['answer'\]; it has \['question'\]",
+        match="train.parquet.*'answer'.*'question'",
     ):
         load_questions("gsm8k", folder_of(tmp_path / "a", "gsm8k", train=[{"question": "1?"}]))
     with pytest.raises(ValueError, match=r"repeated ids \['train-5'\]"):
         twice = [{"id": "5", "dialogue": f"A: {n}", "summary": "hm"} for n in range(2)]
         load_questions("samsum", folder_of(tmp_path / "b", "samsum", train=twice))
-    with pytest.raises(
-        FileNotFoundError, match="must have validation.parquet, the split that is reported"
-    ):
+    with pytest.raises(FileNotFoundError, match="validation.parquet"):
         load_questions("piqa", folder_of(tmp_path / "c", "piqa", validation=None))
-    with pytest.raises(ValueError, match="has no examples for train and selection"):
+    with pytest.raises(ValueError, match="train and selection"):
         load_questions("piqa", folder_of(tmp_path / "d", "piqa", train=None))
-    with pytest.raises(ValueError, match="'train-1' has empty choices"):
+    with pytest.raises(ValueError, match="'train-1'"):
         rows = rows_of("piqa", "train")
         rows[1]["sol2"] = " "
         load_questions("piqa", folder_of(tmp_path / "e", "piqa", train=rows))

@@ -79,7 +79,7 @@ def test_a_label_at_the_first_position_is_predicted_by_nobody():
 def test_masked_labels_are_named():
     with pytest.raises(ValueError, match="labels"):
         learnt_positions(torch.tensor([[5, -100, -100]]))
-    with pytest.raises(ValueError, match=r"nothing is learnt from \['b'\]"):
+    with pytest.raises(ValueError, match="'b'"):
         learnt_counts(TokenRows(["a", "b"], [[1, 2], [3]], 0))
 
 
@@ -113,7 +113,7 @@ def test_a_model_that_changes_its_logits_after_the_head_is_refused():
     model = Gemma2ForCausalLM(
         Gemma2Config(vocab_size=30, final_logit_softcapping=0.5, initializer_range=0.5, **sizes)
     ).eval()
-    with pytest.raises(ValueError, match="gemma2 model are not its hidden states times its head"):
+    with pytest.raises(ValueError, match="gemma2"):
         check_plain_head(model)
     check_plain_head(tiny_llama.llama())
 
@@ -228,7 +228,7 @@ def test_a_killed_writing_goes_on_where_it_stopped(llama, tmp_path, monkeypatch)
     monkeypatch.setattr(distributions, "_ask", dies)
     with pytest.raises(Killed):
         keep_distributions(llama, rows, tmp_path, k=4, shard=5)
-    with pytest.raises(ValueError, match="unfinished or damaged .shard-00002"):
+    with pytest.raises(ValueError, match="00002"):
         KeptDistributions(tmp_path)
     kept = keep_distributions(llama, rows, tmp_path, k=4, shard=5)
     assert [part[0] for part in asked] == [0, 5, 10, 10, 15]
@@ -289,7 +289,7 @@ def test_another_owners_folder_is_refused_by_name(llama, tmp_path):
 
 @pytest.mark.parametrize("wrong", ({"k": 0}, {"temperature": 0}, {"temperature": float("nan")}))
 def test_settings_that_mean_nothing_are_refused(llama, tmp_path, wrong):
-    with pytest.raises(ValueError, match="k must be at least 1 and the temperature above 0"):
+    with pytest.raises(ValueError, match="k .*temperature"):
         keep_distributions(llama, tiny_llama.counting(3), tmp_path, **wrong)
 
 

@@ -61,9 +61,7 @@ def test_several_tokens_of_one_letter_end_with_the_last():
 
 
 def test_offsets_of_no_text_are_refused():
-    with pytest.raises(
-        ValueError, match="token 1 ends at character 2, before the one in front of it"
-    ):
+    with pytest.raises(ValueError, match="1 ends.*2"):
         shared_spans([(0, 4), (0, 2)], [(0, 4)])
 
 
@@ -127,7 +125,7 @@ def test_tokens_of_another_text_are_refused(pair):
         row_offsets(tokens[5:], TEXTS[0], pair[0]) == row_offsets(tokens, TEXTS[0], pair[0])[5:]
     ), "cut on the left"
     for wrong in (tokens[:-1], [], pair[1](TEXTS[0])["input_ids"]):
-        with pytest.raises(ValueError, match="not those of its text, which begins 'the small dogs"):
+        with pytest.raises(ValueError, match="'the small dogs"):
             row_offsets(wrong, TEXTS[0], pair[0])
 
 

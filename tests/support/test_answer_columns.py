@@ -115,8 +115,8 @@ def test_rows_of_another_width_or_kind_are_named_by_id():
 
 def test_text_that_an_array_cannot_hold_is_refused_and_named():
     for values in (["a", "x\0"], ["y" * 1_000_000, *"a" * 1000]):
-        with pytest.raises(ValueError, match="a value of `prediction`"):
+        with pytest.raises(ValueError, match="`prediction`"):
             one_kind(values, "prediction")
-        with pytest.raises(ValueError, match="a value of `id`"):
+        with pytest.raises(ValueError, match="`id`"):
             ids_as_text(values)
     assert one_kind(["\0a", ""], "prediction").tolist() == ["\0a", ""]

@@ -75,7 +75,7 @@ def test_labels_of_other_examples_are_refused(tmp_path, labels):
         np.save(tmp_path / f"{name}.npy", answers)
     np.save(tmp_path / "y.npy", np.append(LABEL, 0))
     (tmp_path / "y.csv").write_text("y\n" + "0\n" * 7)
-    with pytest.raises(ValueError, match="has 7 rows and old.* has 6"):
+    with pytest.raises(ValueError, match="7 rows.*6"):
         counted(tmp_path / "old.npy", tmp_path / "new.npy", truth=tmp_path / labels)
 
 
@@ -141,6 +141,6 @@ def test_numbers_are_no_ids_of_other_files(tmp_path):
         rows = [{"id": n, "prediction": int(one)} for n, one in enumerate(OLD)]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "y.csv").write_text("y\n" + "".join(f"{one}\n" for one in LABEL))
-    with pytest.raises(ValueError, match="y.csv: the right answers need"):
+    with pytest.raises(ValueError, match="y.csv"):
         counted(tmp_path / "old.jsonl", tmp_path / "new.jsonl", truth=tmp_path / "y.csv")
     assert not rows_are_numbered(tmp_path / "y.csv")

@@ -388,7 +388,7 @@ def answer(status):
 
 def test_a_gated_repository_says_how_to_get_in(monkeypatch):
     refused_by(monkeypatch, GatedRepoError("gated", response=answer(403)))
-    with pytest.raises(FileNotFoundError, match="'a/b' is gated: accept its terms.*HF_TOKEN"):
+    with pytest.raises(FileNotFoundError, match="'a/b'.*HF_TOKEN"):
         hub.repository("a/b")
     with pytest.raises(FileNotFoundError, match="at https://huggingface.co/datasets/a/b, then"):
         hub.repository("a/b", kind="dataset")
@@ -396,15 +396,13 @@ def test_a_gated_repository_says_how_to_get_in(monkeypatch):
 
 def test_a_revision_that_is_gone_is_named(monkeypatch):
     refused_by(monkeypatch, RevisionNotFoundError("gone", response=answer(404)))
-    with pytest.raises(
-        FileNotFoundError, match="'a/b' has no revision 'refs/pr/4' any more.*/a/b where"
-    ):
+    with pytest.raises(FileNotFoundError, match="'a/b'.*'refs/pr/4'"):
         hub.repository("a/b", revision="refs/pr/4")
 
 
 def test_a_full_disk_is_named(monkeypatch):
     refused_by(monkeypatch, OSError(errno.ENOSPC, "No space left on device"))
-    with pytest.raises(OSError, match="disk is full while 'a/b' is fetched.*HF_HOME"):
+    with pytest.raises(OSError, match="'a/b'.*HF_HOME"):
         hub.repository("a/b")
 
 

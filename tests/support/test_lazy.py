@@ -18,7 +18,7 @@ def test_a_name_comes_from_its_room():
 
 def test_an_unknown_name_is_an_attribute_error():
     load, _, _ = names_of("json", {"decoder": ["JSONDecoder"]})
-    with pytest.raises(AttributeError, match="module 'json' has no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="'json'.*'nothing'"):
         load("nothing")
 
 

@@ -36,7 +36,7 @@ def test_an_output_is_no_input_by_any_name(tmp_path):
     os.link(tmp_path / "in.csv", tmp_path / "hard.csv")
     (tmp_path / "soft.csv").symlink_to(tmp_path / "in.csv")
     for name in ("in.csv", "hard.csv", "soft.csv", "../" + tmp_path.name + "/in.csv"):
-        with pytest.raises(ValueError, match="--html .* which is read"):
+        with pytest.raises(ValueError, match="--html"):
             Outputs([tmp_path / "in.csv"], force=True).add(tmp_path / name, "--html")
 
 
@@ -52,7 +52,7 @@ def test_two_outputs_have_two_names(tmp_path):
     with Outputs() as outputs:
         place = outputs.add(tmp_path / "a.html", "--html")
         assert outputs.add(tmp_path / "a.html", "--html") == place  # announced, then written
-        with pytest.raises(ValueError, match="--flips .* is written twice"):
+        with pytest.raises(ValueError, match="--flips"):
             outputs.add(tmp_path / "a.html", "--flips")
 
 
@@ -64,7 +64,7 @@ def test_two_outputs_have_two_names(tmp_path):
 def test_only_what_this_program_wrote_is_replaced(tmp_path, name, ours):
     path = tmp_path / name
     path.write_bytes(b"the only copy of somebody's work")
-    with pytest.raises(ValueError, match="replace it with --force"):
+    with pytest.raises(ValueError, match="--force"):
         Outputs().add(path)
     path.write_bytes(ours)
     assert is_ours(path)

@@ -80,7 +80,7 @@ def test_coverage_by_simulation():
     "wrong", [(-1, 0, 5), (3, 3, 5), (0, 0, 0), (1, 1, 5, 1.0), (1, 1, 5, 0.0)]
 )
 def test_impossible_counts(wrong):
-    with pytest.raises(ValueError, match="counts must be at least 0 and fit into the examples"):
+    with pytest.raises(ValueError, match="counts"):
         tango_interval(*wrong)
 
 

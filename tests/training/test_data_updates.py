@@ -155,9 +155,9 @@ def test_the_half_is_fixed_and_a_seed_changes_it():
 
 
 def test_too_few_classes_are_refused():
-    with pytest.raises(ValueError, match="at least two must be old"):
+    with pytest.raises(ValueError, match="at least two"):
         more_classes(task(classes=6), 0.2)
-    with pytest.raises(ValueError, match="at least two must be old"):
+    with pytest.raises(ValueError, match="at least two"):
         more_classes(task(classes=3), 0.9)
 
 
@@ -176,7 +176,7 @@ def test_a_split_without_old_classes_is_refused():
         "made up",
         "python",
     )
-    with pytest.raises(ValueError, match=r"no example of the old classes .* in \['test'\]"):
+    with pytest.raises(ValueError, match="'test'"):
         more_classes(bare)
 
 
@@ -212,7 +212,7 @@ def test_widened_answers_join_the_new_ones_and_flips_fall_on_known_examples_only
 def test_widened_refuses_examples_of_another_task():
     update = more_classes(task())
     strange = Predictions(["nobody"], logits=np.zeros((1, 3)), classes=update.old.classes)
-    with pytest.raises(ValueError, match="none of the new task made, such as .*nobody"):
+    with pytest.raises(ValueError, match="nobody"):
         update.widened(strange)
 
 
@@ -316,19 +316,15 @@ def test_the_authors_split_is_read_from_a_folder_or_the_environment(tmp_path, mo
 
 def test_the_authors_split_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.delenv("COMPATKIT_DATA", raising=False)
-    with pytest.raises(
-        FileNotFoundError, match="neither data_dir nor COMPATKIT_DATA is set.*on no hub"
-    ):
+    with pytest.raises(FileNotFoundError, match="data_dir.*COMPATKIT_DATA"):
         massive_adddata()
     with pytest.raises(FileNotFoundError, match="no folder 'massive_en_adddata'"):
         massive_adddata(tmp_path)
-    with pytest.raises(FileNotFoundError, match="data_dir names .*no folder here"):
+    with pytest.raises(FileNotFoundError, match="data_dir"):
         massive_adddata(tmp_path / "mistyped")
     with pytest.raises(FileNotFoundError, match=r"lacks \['validation_old.parquet'\]"):
         massive_adddata(write_adddata(tmp_path / "a", validation_old=None))
-    with pytest.raises(
-        ValueError, match="1 examples of train_old are not in train_updated, such as .*train-9"
-    ):
+    with pytest.raises(ValueError, match="1 examples.*train_old.*train_updated"):
         massive_adddata(write_adddata(tmp_path / "b", train_old=[0, 9]))
 
 
@@ -418,5 +414,5 @@ def test_the_authors_split_is_put_together_from_massive_by_its_ids(monkeypatch):
     )
     lacking = replace(massive, train=massive.train.select(range(10)))
     monkeypatch.setattr(data_updates, "load_task", lambda name, data_dir=None: lacking)
-    with pytest.raises(ValueError, match="not in this copy of MASSIVE"):
+    with pytest.raises(ValueError, match="MASSIVE"):
         massive_adddata()

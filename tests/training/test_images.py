@@ -156,9 +156,7 @@ def test_memory_decides_between_a_tensor_and_files():
 
 def test_images_of_different_sizes_need_a_side():
     files = [encoded(grey(1)[0]), encoded(grey(1)[0]), encoded(grey(1, 9, 9)[0])]
-    with pytest.raises(
-        ValueError, match="train-0 has 8 × 6 pixels, train-2 has 9 × 9; give a side"
-    ):
+    with pytest.raises(ValueError, match="0.*8.*6 pixels"):
         read_images(files, NAMES, 1)
     assert read_images(files, NAMES, 1, side=4).shape == (3, 1, 4, 4)
     kept = rows_of(read_images(files, NAMES, 1, memory=0))
@@ -415,7 +413,7 @@ def test_a_disk_that_is_too_small_for_a_store_is_named(tmp_path, monkeypatch):
     from types import SimpleNamespace
 
     monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=100))
-    with pytest.raises(OSError, match="2 decoded images take .* COMPATKIT_HOME"):
+    with pytest.raises(OSError, match="COMPATKIT_HOME"):
         store_images(ImageFiles(photographs(2), NAMES, 3, 16), tmp_path / "store")
 
 
@@ -458,7 +456,7 @@ def test_a_random_part_lies_in_the_picture_and_has_its_area_and_aspect(height, w
         assert 0.68 < wide / high < 1.45
         # of a picture that is too long for ten draws it is the middle
         assert (height, width) == (8, 90) or 0.15 < high * wide / (height * width) <= 1
-    with pytest.raises(ValueError, match="smallest share of the area is 0"):
+    with pytest.raises(ValueError, match="share.*is 0"):
         random_part(draw, height, width, 0)
 
 
@@ -478,11 +476,11 @@ def test_a_broken_image_in_a_worker_is_named():
 
 
 def test_rows_that_do_not_fit_together_are_refused():
-    with pytest.raises(ValueError, match="3 ids, 3 labels and 4 images"):
+    with pytest.raises(ValueError, match="4 images"):
         ImageRows(["a", "b", "c"], [0, 1, 2], grey(4), Preparation(channels=1))
     with pytest.raises(ValueError, match="padding is -1"):
         rows_of(grey(4)).augmented(0, padding=-1)
-    with pytest.raises(ValueError, match="crop of 7 pixels does not fit into images of 8 × 6"):
+    with pytest.raises(ValueError, match="7 pixels.*8.*6"):
         rows_of(grey(4), crop=7)
 
 

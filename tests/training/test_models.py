@@ -140,7 +140,7 @@ def test_pickles_that_run_something_are_not_read(copy):
 
 def test_a_folder_without_weights_is_refused(copy):
     (copy / "model.safetensors").rename(copy / "training_state.bin")
-    with pytest.raises(ValueError, match="no weights that are read here.*save_pretrained"):
+    with pytest.raises(ValueError, match="save_pretrained"):
         model_folder(str(copy))
 
 
@@ -190,9 +190,7 @@ def test_a_request_that_has_moved_on_is_named(hub):
     moved = "f" * 40
     (model_folder(ELECTRA)).rename(repository / "snapshots" / moved)
     (repository / "refs" / "refs" / "pr" / "4").write_text(moved)
-    with pytest.raises(
-        ValueError, match="refs/pr/4 is now the commit ffffffffffff.*written for 622038d"
-    ):
+    with pytest.raises(ValueError, match="4.*622038"):
         model_folder(ELECTRA)
 
 
@@ -645,7 +643,7 @@ def test_resnet_18_and_50_have_the_size_that_everybodys_have():
     ],
 )
 def test_stages_that_do_not_fit_are_refused(wrong):
-    with pytest.raises(ValueError, match="a width and a depth for each stage; basic or bottleneck"):
+    with pytest.raises(ValueError, match="a width and a depth"):
         resnet_classifier(CLASSES, **(SMALL | wrong))
     with pytest.raises(ValueError, match="bottleneck.*at least 4"):
         resnet_classifier(CLASSES, stem=4, widths=(2, 8), depths=(1, 1), block="bottleneck")
@@ -697,7 +695,7 @@ def test_pixels_are_scaled_as_the_folder_says(photographer, tmp_path):
 def test_an_image_model_without_weights_is_refused(photographer, tmp_path):
     folder = shutil.copytree(photographer, tmp_path / "bare")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="no weights that are read here"):
+    with pytest.raises(ValueError, match="no weights"):
         image_classifier(str(folder), CLASSES)
     with pytest.raises(FileNotFoundError, match="microsoft/resnet-50.*hf download"):
         image_classifier("microsoft/resnet-50", CLASSES)

@@ -137,7 +137,7 @@ def test_not_a_number_in_one_model_does_not_reach_the_end_of_the_other():
         old.classifier.bias[0], new.classifier.bias[1] = float("inf"), float("nan")
     assert interpolate(old, new, 0).classifier.bias[0] == new.classifier.bias[0]
     assert interpolate(old, new, 1).classifier.bias[1] == old.classifier.bias[1]
-    with pytest.raises(ValueError, match="'classifier.bias' holds NaN in the new model"):
+    with pytest.raises(ValueError, match="'classifier.bias'.*NaN.*new model"):
         interpolate(old, new, 0.5)
 
 
@@ -181,7 +181,7 @@ def test_importances_do_not_move_buffers_and_reach_tied_weights():
 def test_importances_of_another_model_are_refused():
     old, new = pair()
     good = {name: torch.ones_like(one) for name, one in old.named_parameters()}
-    with pytest.raises(ValueError, match="of another model: .*ghost.* fisher_diagonal"):
+    with pytest.raises(ValueError, match="fisher_diagonal"):
         interpolate(old, new, 0.5, good | {"ghost": torch.ones(1)})
     with pytest.raises(ValueError, match="lack .*classifier.bias"):
         interpolate(
@@ -189,11 +189,11 @@ def test_importances_of_another_model_are_refused():
         )
     with pytest.raises(
         ValueError,
-        match=r"importance of 'classifier.bias' has the shape \(2,\), the parameter \(3,\)",
+        match=r"'classifier.bias'.*\(2,\).*\(3,\)",
     ):
         interpolate(old, new, 0.5, good | {"classifier.bias": torch.ones(2)})
     for wrong in (-1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="'classifier.bias' has negative or not finite"):
+        with pytest.raises(ValueError, match="'classifier.bias'.*negative"):
             interpolate(old, new, 0.5, good | {"classifier.bias": torch.full((3,), wrong)})
 
 
@@ -260,17 +260,17 @@ def test_other_architectures_are_named():
     wide.config.id2label = narrow.config.id2label = None
     with pytest.raises(
         ValueError,
-        match=r"'classifier.weight' has the shape \(3, 32\) .* and \(4, 32\) .*old_classes",
+        match="'classifier.weight'.*old_classes",
     ):
         interpolate(wide, narrow, 0.5)
 
 
 def test_other_class_orders_and_tokenizers_are_named():
-    with pytest.raises(ValueError, match="class 1 is 'second' and 'third'"):
+    with pytest.raises(ValueError, match="'second'.*'third'"):
         interpolate(tiny.model(1), tiny.model(2, classes=("first", "third", "second")), 0.5)
     other = copy.deepcopy(tiny.tokenizer())
     other.add_tokens(["brandnew"])
-    with pytest.raises(ValueError, match=r"tokenizers differ in 1 entries, such as \['brandnew'\]"):
+    with pytest.raises(ValueError, match="1 entries.*'brandnew'"):
         interpolate(*pair(), 0.5, tokenizers=(tiny.tokenizer(), other))
     interpolate(*pair(), 0.5, tokenizers=(tiny.tokenizer(), copy.deepcopy(tiny.tokenizer())))
 
@@ -280,22 +280,18 @@ def test_integer_tensors_that_differ_are_named():
         interpolate(Net(1), Net(2, table=(1, 2, 4)), 0.5)
     other = Net(2)
     other.mask[1] = True
-    with pytest.raises(ValueError, match="integer tensor 'mask' differs"):
+    with pytest.raises(ValueError, match="'mask'"):
         interpolate(Net(1), other, 0.5)
     other = Net(2)
     other.table = other.table.float()
-    with pytest.raises(
-        ValueError, match="'table' is torch.int64 in the old model and torch.float32"
-    ):
+    with pytest.raises(ValueError, match="'table'.*torch.int64.*torch.float32"):
         interpolate(Net(1), other, 0.5)
 
 
 def test_ties_that_one_model_lacks():
     loose = Net(1)
     loose.head.weight = nn.Parameter(torch.randn(9, 4))
-    with pytest.raises(
-        ValueError, match="'embed.weight' and 'head.weight' are tied in the new model"
-    ):
+    with pytest.raises(ValueError, match="'embed.weight'.*'head.weight'"):
         interpolate(loose, Net(2), 0.5)
     mixed = interpolate(Net(2), loose, 0.5)
     assert mixed.head.weight is not mixed.embed.weight
@@ -313,11 +309,9 @@ def test_quantised_and_empty_models_are_refused():
     packed = copy.deepcopy(new)
     packed.weight = Params4bit(torch.ones(2, 2))
     for bad in (coded, eight, packed):
-        with pytest.raises(
-            ValueError, match="the new model's 'weight' is quantised.*quantise the result"
-        ):
+        with pytest.raises(ValueError, match="new model's 'weight'.*quantise"):
             interpolate(old, bad, 0.5)
-        with pytest.raises(ValueError, match="the old model's 'weight' is quantised"):
+        with pytest.raises(ValueError, match="old model's 'weight'"):
             interpolate(bad, new, 0.5)
     with pytest.raises(ValueError, match="meta device"):
         interpolate(old, nn.Linear(2, 2, device="meta"), 0.5)
@@ -343,9 +337,9 @@ def test_the_rule_is_an_argument():
     ones = {name: torch.ones_like(one) for name, one in old.named_parameters()}
     weighed = interpolate(old, new, 0.3, ones, "fisher")
     assert tiny.same(weighed, interpolate(old, new, 0.3, ones))
-    with pytest.raises(ValueError, match="no rule 'spherical'; choose one of fisher, linear"):
+    with pytest.raises(ValueError, match="'spherical'"):
         interpolate(old, new, 0.3, rule="spherical")
-    with pytest.raises(ValueError, match="'fisher' weighs by importance: give fisher_diagonal"):
+    with pytest.raises(ValueError, match="'fisher'.*fisher_diagonal"):
         interpolate(old, new, 0.3, rule="fisher")
 
 
@@ -373,7 +367,7 @@ def test_classes_that_transformers_makes_up_are_not_compared():
     old.config.id2label = {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
     interpolate(old, new, 0.5)
     old.config.id2label = {0: "LABEL_0", 1: "second", 2: "third"}
-    with pytest.raises(ValueError, match="class 0 is 'LABEL_0' and 'first'"):
+    with pytest.raises(ValueError, match="'LABEL_0'.*'first'"):
         interpolate(old, new, 0.5)
     old.config.id2label = None
     interpolate(old, new, 0.5)

@@ -65,9 +65,9 @@ def test_the_ends_of_adapters_are_the_adapters():
 
 
 def test_adapters_that_do_not_go_together():
-    with pytest.raises(ValueError, match="one of the two models is a PEFT adapter"):
+    with pytest.raises(ValueError, match="one of the two models"):
         interpolate(tiny.model(1), adapted(5), 0.5)
-    with pytest.raises(ValueError, match="different base models .*differs.: merge both"):
+    with pytest.raises(ValueError, match="base models.*merge"):
         interpolate(adapted(5), adapted(6, base=2), 0.5)
     with pytest.raises(ValueError, match="change different layers, such as"):
         interpolate(adapted(5), adapted(6, target_modules=["query", "key"]), 0.5)

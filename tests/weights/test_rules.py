@@ -64,7 +64,7 @@ def test_not_a_number_is_never_written_in_silence(dtype):
         with pytest.raises(ValueError, match="'a' holds NaN"):
             write_piece(torch.empty_like(new), factor, 0.5)
     endless = torch.full((3,), -float("inf"), dtype=dtype)
-    with pytest.raises(ValueError, match="infinite numbers in the old model and the new model"):
+    with pytest.raises(ValueError, match="the old model and the new model"):
         written(endless, endless, 0.5)
     one_sided = torch.tensor([-float("inf"), 1.0], dtype=dtype)  # such as a kept mask
     assert torch.equal(written(one_sided, one_sided[1:].repeat(2), 0.3), one_sided)
@@ -126,7 +126,7 @@ def test_the_result_may_lie_on_another_device():
 def test_rules_by_name():
     assert list(RULES) == ["linear", "fisher"]
     assert rule_of() is LINEAR and rule_of(None, {}) is FISHER and rule_of(LINEAR) is LINEAR
-    with pytest.raises(ValueError, match="there is a rule 'linear' already"):
+    with pytest.raises(ValueError, match="'linear'"):
         add_rule(Rule("linear", "another", print))
     with pytest.raises(ValueError, match="takes no importances"):
         rule_of("linear", {})

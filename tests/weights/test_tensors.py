@@ -62,7 +62,7 @@ def test_values_of_whole_numbers_are_compared_only_where_asked_and_counters_neve
     check_tensors(specs, specs, same_values=lambda name: not asked.append(name))
     assert asked == ["table"]
     check_tensors(specs, specs)
-    with pytest.raises(ValueError, match="integer tensor 'table' differs"):
+    with pytest.raises(ValueError, match="'table'"):
         check_tensors(specs, specs, same_values=lambda name: False)
 
 
@@ -98,7 +98,7 @@ def test_class_names_by_number_not_by_order_of_entry():
     assert class_names({0: "LABEL_0", 1: "LABEL_1"}) is None
     assert model_class_names(nn.Linear(2, 2)) is None
     for wrong in (["x", "y"], {"x": "y"}, {None: "x"}):
-        with pytest.raises(ValueError, match="id2label is .*each class's name under its number"):
+        with pytest.raises(ValueError, match="id2label"):
             class_names(wrong)
 
 
@@ -106,9 +106,9 @@ def test_classes_in_another_order_are_named_and_unknown_ones_pass():
     check_classes(["a", "b"], ["a", "b"])
     check_classes(None, ["a"]), check_classes(["a"], None)
     check_classes(["a", "b"], ["b", "x", "a"], old_classes=(2, 0))
-    with pytest.raises(ValueError, match="class 1 is 'b' and nothing; train the new model"):
+    with pytest.raises(ValueError, match="'b'"):
         check_classes(["a", "b"], ["a"])
-    with pytest.raises(ValueError, match="class 0 is 'a' and 'b'; give in old_classes"):
+    with pytest.raises(ValueError, match="'a'.*'b'.*old_classes"):
         check_classes(["a", "b"], ["b", "x", "a"], old_classes=(0, 2))
 
 

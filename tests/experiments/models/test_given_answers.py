@@ -39,9 +39,9 @@ def test_a_number_is_the_class_that_is_called_so():
     assert found.prediction.tolist() == [0, 1] and found.label.tolist() == [0, 2]
     places = in_the_tasks_classes(old, ("0", "1", "2", "3"))
     assert places.prediction.tolist() == [1, 2]
-    with pytest.raises(ValueError, match="'3'.* are no classes of the task"):
+    with pytest.raises(ValueError, match="'3'"):
         in_the_tasks_classes(old.replace(prediction=[3, 3]), ("1", "2"))
-    with pytest.raises(ValueError, match="the answers are missing for some examples"):
+    with pytest.raises(ValueError, match="missing"):
         in_the_tasks_classes(old.replace(prediction=[3, None]), ("1", "2", "3"))
 
 
@@ -83,9 +83,9 @@ def test_what_does_not_fit_is_named(task):
     old = old_answers(task)
     with pytest.raises(ValueError, match="columns without names"):
         given_answers(task, Predictions(old.id, logits=np.hstack([old.logits, old.logits])))
-    with pytest.raises(ValueError, match="are no classes of the task"):
+    with pytest.raises(ValueError, match="no classes"):
         given_answers(task, Predictions(old.id, prediction=["unheard"] * len(old)))
-    with pytest.raises(ValueError, match="labels differ between the data and the answers for"):
+    with pytest.raises(ValueError, match="labels differ"):
         given_answers(task, old.replace(label=np.zeros(len(old), int)))
 
 
@@ -134,7 +134,7 @@ def test_public_answers_are_joined_by_the_raw_splits_rows(tmp_path):
 def test_answers_of_other_images_are_refused(tmp_path):
     images = tiny.image_task()
     write_published(tmp_path / "zoo", images, shift=1)
-    with pytest.raises(ValueError, match="labels differ between the data and the answers"):
+    with pytest.raises(ValueError, match="labels differ"):
         published_answers(images, tmp_path / "zoo", tmp_path / "runs")
 
 
@@ -151,7 +151,7 @@ def test_files_with_and_without_logits_are_not_one_model(tmp_path):
     images = tiny.image_task()
     write_published(tmp_path / "zoo", images, raw={"test": "test"})
     write_published(tmp_path / "zoo", images, raw={"train": "train"}, logits=False)
-    with pytest.raises(ValueError, match="some have logits and others have none"):
+    with pytest.raises(ValueError, match="logits"):
         read_answers(tmp_path / "zoo" / "resnet", images)
 
 
@@ -167,7 +167,7 @@ def test_names_of_columns_stay_and_are_the_same_in_all_files(tmp_path, task):
     given = given_answers(task, read_answers(tmp_path / "m", task))
     assert all(given.by_split[split].correct.all() for split in SPLITS)
     write("test", task.classes)
-    with pytest.raises(ValueError, match="m's files name other classes, or in another order"):
+    with pytest.raises(ValueError, match="m's files.*classes"):
         read_answers(tmp_path / "m", task)
 
 

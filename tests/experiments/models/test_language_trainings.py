@@ -108,7 +108,7 @@ def test_both_adapters_as_runs(tmp_path, same_tokenizer):
     )
     assert not list((home / "checkpoints").glob("*")), "checkpoints go when a run is done"
     model, _ = adapted(new_base, run)
-    with pytest.raises(ValueError, match="was trained on another base model"):
+    with pytest.raises(ValueError, match="another base model"):
         adapted(old_base, run)
     assert model.peft_config["task"].r == RECIPE.rank
 
@@ -130,7 +130,7 @@ def test_a_copied_adapter_answers_on_the_other_base_and_trains_nothing(tmp_path)
         itself.predictions("test-choice").logits, old.predictions("test-choice").logits
     )
     wider = base(tmp_path / "wider", 1, words, width=48)
-    with pytest.raises(ValueError, match="does not fit this base model"):
+    with pytest.raises(ValueError, match="this base model"):
         copied_adapter_once(wider, old, animals(), home)
 
 
@@ -188,9 +188,9 @@ def test_a_run_without_weights_cannot_be_built_upon(tmp_path):
     folder, recipe = base(tmp_path / "base", 0, TOKENIZERS[0]), replace(RECIPE, max_steps=1)
     run = task_adapter_once(folder, animals(), recipe, 0, tmp_path / "runs")
     recalled = replace(run, folder=tmp_path / "recalled" / run.id)
-    with pytest.raises(ValueError, match="neither weights nor embeddings: train it here"):
+    with pytest.raises(ValueError, match="neither weights nor embeddings"):
         adapted(folder, recalled)
-    with pytest.raises(ValueError, match="neither weights nor embeddings: train it here"):
+    with pytest.raises(ValueError, match="neither weights nor embeddings"):
         task_adapter_once(recalled, animals(), replace(recipe, rank=2), 0, tmp_path / "runs")
 
 

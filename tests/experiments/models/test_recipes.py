@@ -223,9 +223,7 @@ def test_a_batch_is_the_whole_one_over_devices_and_accumulation(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert "gradient_accumulation_steps" not in replace(recipe, accumulation=4).arguments()
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(
-        ValueError, match="32 examples in 1 parts cannot be split evenly over 3 process"
-    ):
+    with pytest.raises(ValueError, match="32.*1 parts.*3 process"):
         recipe.arguments()
 
 
@@ -243,7 +241,7 @@ def test_a_missing_model_of_this_upgrade_stops_auto_and_is_named(monkeypatch):
     chosen = parameters(task="mrpc", scale="auto")
     task = of("mrpc")
     assert begin(chosen, upgrade_models("a"), task).scale == "paper"
-    with pytest.raises(FileNotFoundError, match="electra.*`-p scale mini` trains small models"):
+    with pytest.raises(FileNotFoundError, match="`-p scale mini`"):
         begin(chosen, upgrade_models("b"), task)
 
 

@@ -145,10 +145,10 @@ def test_a_model_of_a_gpu_is_not_trained_on_a_processor(tmp_path, monkeypatch):
     assert "device" not in tiny.RECIPE.identity() and recipe.identity()["device"] == "cuda"
     assert Recipe.recalled(recipe.identity()).device == "cuda" and "on a GPU" in recipe.words()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(RuntimeError, match="trained on a GPU, and here is none.*from_results"):
+    with pytest.raises(RuntimeError, match="from_results"):
         train_once(tiny.task(), recipe, 0, home=tmp_path)
     assert not find(tmp_path)
-    with pytest.raises(ValueError, match="device 'gpu' is not one of"):
+    with pytest.raises(ValueError, match="'gpu'"):
         replace(tiny.RECIPE, device="gpu")
 
 

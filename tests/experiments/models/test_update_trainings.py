@@ -80,7 +80,7 @@ def test_answers_alone_are_the_same_and_take_the_room_of_no_weights(tmp_path):
 
 
 def test_an_unknown_stage_is_refused():
-    with pytest.raises(ValueError, match="stage 'new' is not one of old, updated"):
+    with pytest.raises(ValueError, match="'new'"):
         update_once(None, None, 0, stage="new")
 
 
@@ -102,5 +102,5 @@ def test_the_fishers_examples_are_the_first_or_one_of_each_class():
     }
     assert [len(each) for each in labels.values()] == [6, 6]
     assert len(set(labels["first"].tolist())) == 1 and set(labels["by_class"].tolist()) == {0, 1, 2}
-    with pytest.raises(ValueError, match="draw 'random' is not one of by_class, first"):
+    with pytest.raises(ValueError, match="'random'.*by_class"):
         fisher_batches(tiny.RECIPE, update, tokenizer, "random")

@@ -453,7 +453,7 @@ def test_a_picture_carries_the_mark_of_what_it_shows(tmp_path):
 
     figure = pyplot.figure()
     pyplot.close(figure)
-    with pytest.raises(ValueError, match="bcwi-mrpc-mini-main is no kept table: keep the table"):
+    with pytest.raises(ValueError, match="bcwi-mrpc-mini-main"):
         keep_pictures("bcwi-mrpc-mini-main", {"": figure}, tmp_path)
     table = ResultTable("a title", ROWS)
     keep_table(table, "bcwi-mrpc-mini-main", {"": figure}, results=tmp_path)

@@ -49,9 +49,7 @@ def published_run(tmp_path, n=50, configuration=None, **fields):
 def test_a_run_gives_its_predictions_or_says_what_it_has(tmp_path):
     run = published_run(tmp_path)
     assert len(run.predictions("test")) == 50
-    with pytest.raises(
-        FileNotFoundError, match=r"'valid'; it has \['selection', 'test', 'train'\]"
-    ):
+    with pytest.raises(FileNotFoundError, match="'valid'.*'selection'.*'test'"):
         run.predictions("valid")
 
 
@@ -97,7 +95,7 @@ def test_published_runs_hold_no_label_no_text_and_no_paths(tmp_path):
         and set(after.columns) == {"gate", "text_digest"}
     )
     assert text_digests(after).tolist() == text_digests(before).tolist() and after.text is None
-    with pytest.raises(FileNotFoundError, match="keeps no predictions of 'train'"):
+    with pytest.raises(FileNotFoundError, match="'train'"):
         found.predictions("train")
 
 
@@ -127,7 +125,7 @@ def test_a_study_is_extended_and_a_run_stands_in_one_only(tmp_path):
     published.publish(second, results, study="another")
     assert published.published_runs(results)[second.id].folder.name == "study"
     shutil.copytree(results / "study", results / "another")
-    with pytest.raises(ValueError, match="is in two studies, another and study"):
+    with pytest.raises(ValueError, match="another and study"):
         published.published_runs(results)
 
 
@@ -142,7 +140,7 @@ def test_a_kept_run_stays_what_it_is_and_other_answers_are_refused(tmp_path):
     published.publish(there, results)  # the same predictions, and that is what was kept
     published.publish(here, results, logits=True)
     before = (results / "study" / "predictions.parquet").read_bytes()
-    with pytest.raises(ValueError, match="1 of 1 runs are kept already with other answers") as told:
+    with pytest.raises(ValueError, match="1.*1 runs") as told:
         published.publish_study("other", [published.ToPublish(there, True, splits)], results)
     for part in (here.id, "-p from_results True", "COMPATKIT_REPLICATE=1"):
         assert part in str(told.value)
@@ -286,9 +284,7 @@ def test_what_a_recalled_run_lacks_is_computed_once(tmp_path, monkeypatch):
         assert again.recalled, "what is published comes before a copy of one's own"
         assert again.whole().folder.parent == tmp_path / "elsewhere" and len(made) == 1
         assert back.with_logits("test").logits is not None and len(made) == 1
-        with pytest.raises(
-            FileNotFoundError, match=r"no predictions of 'validation'; it has \['test', 'train'\]"
-        ):
+        with pytest.raises(FileNotFoundError, match="'validation'.*'test'.*'train'"):
             back.predictions("validation")
 
 
@@ -392,7 +388,7 @@ def test_a_gate_that_is_no_number_is_not_published(tmp_path):
         return {}
 
     run = runs.run_once({}, compute, home=tmp_path)
-    with pytest.raises(ValueError, match="on test: the column gate is not numeric"):
+    with pytest.raises(ValueError, match="column gate"):
         published.publish(run, results=tmp_path / "results")
 
 
@@ -401,7 +397,7 @@ def test_a_published_run_stays_under_the_limit_and_free_of_paths(tmp_path):
     with pytest.raises(ValueError, match="bytes of 1,048,576"):
         published.publish(run, results=tmp_path / "results", logits=True)
     placed = published_run(tmp_path, configuration={"data": {"folder": "/data/glue/mrpc"}})
-    with pytest.raises(ValueError, match=r"machine paths in \['data.folder'\]"):
+    with pytest.raises(ValueError, match="'data.folder'"):
         published.publish(placed, results=tmp_path / "results")
     assert not (tmp_path / "results").exists()
 

@@ -132,7 +132,7 @@ def test_numbers_of_numpy_are_kept_and_arrays_are_refused(tmp_path):
         {"a": 1}, lambda folder: {"x": numpy.float32(0.5), "n": numpy.int64(3)}, home=tmp_path
     )
     assert run.results == {"x": 0.5, "n": 3}
-    with pytest.raises(ValueError, match=r"results\['x'\] is a ndarray"):
+    with pytest.raises(ValueError, match="'x'"):
         runs.run_once({"a": 2}, lambda folder: {"x": numpy.ones(3)}, home=tmp_path)
     assert not (tmp_path / runs.run_id({"a": 2})).exists()
 

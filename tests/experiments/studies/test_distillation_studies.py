@@ -375,7 +375,7 @@ def test_answers_that_nothing_can_be_trained_with_are_refused(answers):
     with pytest.raises(ValueError, match="theirs: they have no logits"):
         update_of(begin_distillation(chosen))
     Path(f"{answers}-train.parquet").unlink()
-    with pytest.raises(ValueError, match="theirs: .* training examples have no answer"):
+    with pytest.raises(ValueError, match="theirs.*no answer"):
         update_of(begin_distillation(chosen))
 
 

@@ -176,19 +176,19 @@ def test_both_kinds_of_old_logits_stand_side_by_side(home, monkeypatch):
     assert all(published[search.runs[0].id]["logits"] for search in fused.searches[1:])
     alone = replace(fused, unseen=None)
     assert alone.searches == fused.searches[:2]
-    with pytest.raises(ValueError, match="upgrade a learnt from one kind of old logits alone"):
+    with pytest.raises(ValueError, match="upgrade a.*old logits"):
         alone.unseen_row()
 
 
 def test_both_kinds_at_once_leave_nothing_to_choose(home):
-    with pytest.raises(ValueError, match="gates of both kinds of old logits; leave old_logits out"):
+    with pytest.raises(ValueError, match="old_logits"):
         begun(table="folds", old_logits="out_of_fold")
 
 
 def test_without_distillation_there_is_no_row_of_it(fused):
     bare = replace(fused, distilled=None)
     assert bare.searches == [fused.gated]
-    with pytest.raises(ValueError, match="dynamic distillation was not searched for upgrade a"):
+    with pytest.raises(ValueError, match="dynamic distillation.*upgrade a"):
         bare.distilled_row()
 
 

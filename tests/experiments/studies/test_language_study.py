@@ -55,7 +55,7 @@ def test_at_paper_scale_the_rehearsed_line_comes_first_and_a_full_disk_stops(mon
     )
     assert "GiB" not in plan(trial)
     monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=10))
-    with pytest.raises(OSError, match="muscle:main piqa leaves .* COMPATKIT_HOME"):
+    with pytest.raises(OSError, match="COMPATKIT_HOME"):
         plan(study)
 
 
@@ -93,7 +93,7 @@ def test_wrong_parameters_are_named():
 def test_a_table_of_another_measure_names_those_that_there_are():
     with pytest.raises(
         ValueError,
-        match="table 4 is measured by number, and piqa by choice; its tables are main, 3, 6",
+        match="table 4.*piqa.*main, 3, 6",
     ):
         measure_for("4", stories())
     assert measure_for("5", load_questions("arithmetic")) == "rouge1"
@@ -117,11 +117,11 @@ def test_a_missing_model_of_another_upgrade_does_not_matter(monkeypatch, no_mode
 def test_an_adapter_is_copied_between_bases_of_one_shape_only(monkeypatch, no_models):
     found = scale_and_upgrades(asked(table="copied", scale="mini", upgrade="c"), stories())
     assert list(found[2]) == ["c"]
-    with pytest.raises(ValueError, match="upgrade b's has another shape: .* one of a, c, f$"):
+    with pytest.raises(ValueError, match="upgrade b.* a, c, f$"):
         scale_and_upgrades(asked(table="copied", scale="mini", upgrade="b"), stories())
     on_a_gpu(monkeypatch)
     assert list(scale_and_upgrades(asked(table="copied"), stories())[2]) == ["a", "c", "d"]
-    with pytest.raises(ValueError, match="upgrade e's has another shape: .* one of a, c, d$"):
+    with pytest.raises(ValueError, match="upgrade e.* a, c, d$"):
         scale_and_upgrades(asked(table="copied", scale="paper", upgrade="e"), stories())
 
 
@@ -156,7 +156,7 @@ def test_without_a_gpu_no_model_is_looked_for(monkeypatch):
     assert used == "mini" and "no GPU" in reason and upgrades == {"a": ("version 1", "version 2")}
     used, _, upgrades, _ = scale_and_upgrades(asked(table="figure5"), stories())
     assert list(upgrades) == ["a", "b"]
-    with pytest.raises(ValueError, match="upgrade 'e' is of the paper's models; at mini scale"):
+    with pytest.raises(ValueError, match="'e'"):
         scale_and_upgrades(asked(upgrade="e"), stories())
 
 
@@ -271,5 +271,5 @@ def test_the_harness_asks_at_the_paper_scale_where_it_has_the_task(monkeypatch, 
     assert harness_files(asked(task="hellaswag"), "paper") is None
     with pytest.raises(ValueError, match="not for samsum"):
         harness_files(asked(task="samsum", evaluation="harness"), "paper")
-    with pytest.raises(ValueError, match="this copy of hellaswag lacks columns"):
+    with pytest.raises(ValueError, match="hellaswag"):
         harness_files(asked(task="hellaswag", evaluation="harness"), "paper")

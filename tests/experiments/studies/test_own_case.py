@@ -79,7 +79,7 @@ def test_the_models_answers_are_those_of_transformers(task, folder, tmp_path):
 
 def test_the_length_is_the_models_own(folder, tmp_path):
     assert longest(folder) == 24 and longest(folder, 10) == 10
-    with pytest.raises(ValueError, match="at most 24 tokens, not 128"):
+    with pytest.raises(ValueError, match="24.*128"):
         longest(folder, 128)
     with pytest.raises(FileNotFoundError, match="holds no config.json"):
         longest(tmp_path)
@@ -272,13 +272,13 @@ def test_traffic_is_read_with_its_old_answers(task, folder, tmp_path):
 def test_traffic_that_does_not_fit_is_named(task, folder, tmp_path):
     path, old = log_file(tmp_path, task)
     case = Case(task, given_answers(task, old), folder, home=tmp_path)
-    with pytest.raises(ValueError, match="have no old answer.*'000'"):
+    with pytest.raises(ValueError, match="'000'"):
         read_traffic(path, case, old_answers(task))
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_traffic(tmp_path / "nowhere.csv", case, old)
     judged = task.test[task.text_fields[0]][:2]
     path, old = log_file(tmp_path, task, words=["something else", judged[0].upper()])
-    with pytest.raises(ValueError, match="1 of 2 texts of the traffic.*'001'"):
+    with pytest.raises(ValueError, match="2 texts.*'001'"):
         read_traffic(path, case, old)
     path.write_text("id,words\n1,two\n")
     with pytest.raises(ValueError, match="lacks the columns"):

@@ -73,7 +73,7 @@ def test_a_smoke_run_without_effect_is_an_error(models, rows):  # noqa: F811
     rows.answers["nothing"] = [
         Predictions(one.id, one.label, one.logits.argmax(1)) for one in plain
     ]
-    with pytest.raises(RuntimeError, match="shows nothing: .*a treatment without any effect"):
+    with pytest.raises(RuntimeError, match="a treatment without any effect"):
         check_retirement(rows, ["nothing"])
     models.study.must_show = False
     del rows.answers["nothing"]

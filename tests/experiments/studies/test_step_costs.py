@@ -53,7 +53,7 @@ def test_what_comes_before_the_first_step_is_counted_without_it():
 
 
 def test_too_few_steps_have_no_median():
-    with pytest.raises(ValueError, match="2 steps show no median"):
+    with pytest.raises(ValueError, match="2 steps"):
         step_cost(Treatment, lambda treatment: [treatment.after_step(None, 0.1) for _ in range(2)])
 
 

@@ -221,10 +221,10 @@ def test_a_smoke_run_that_shows_nothing_stops(trained, monkeypatch, capsys):
     assert "both models competent" in capsys.readouterr().out
     monkeypatch.setattr(Study, "embedded", True)
     monkeypatch.setattr(Study, "wiring", False)
-    with pytest.raises(RuntimeError, match="shows nothing: .*a treatment without any effect$"):
+    with pytest.raises(RuntimeError, match="a treatment without any effect$"):
         study.check(upgrade, upgrade.paired)  # the "treated" models are the untreated ones
     counts = room.FlipCounts(1, 0, 0, 1, 0)
-    with pytest.raises(RuntimeError, match="nothing: no competent models, no negative flips$"):
+    with pytest.raises(RuntimeError, match="no competent models, no negative flips$"):
         room.refuse_an_empty_smoke_run(False, counts, True)
     room.refuse_an_empty_smoke_run(True, room.FlipCounts(1, 1, 0, 0, 0), True)
 
@@ -282,7 +282,7 @@ def test_at_paper_scale_weights_need_room_and_what_is_there_does_not(trained, mo
     monkeypatch.setattr("shutil.disk_usage", lambda place: free)
     a_study("paper").plan("upgrade a", kept)
     free.free -= 1
-    with pytest.raises(OSError, match="upgrade a leaves .* COMPATKIT_HOME"):
+    with pytest.raises(OSError, match="COMPATKIT_HOME"):
         a_study("paper").plan("upgrade a", kept)
     free.free += 1
     with pytest.raises(OSError, match="upgrade a leaves"):
