@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PAPER_UPGRADES', 'PAPER_FAMILIES', 'PAPER_SHARE', 'VERSIONS', 'SMALL_UPGRADES', 'RESEEDED', 'OTHER_TEXTS', 'ALPHAS',
            'PaperUpgrade', 'family_pairs', 'paper_cross_entropy', 'missing_for', 'reads_other_texts', 'small_base',
-           'adapter_recipe', 'alpha_value', 'whole_task_at', 'task_at', 'halves_at']
+           'adapter_recipe', 'alpha_value', 'whole_task_at', 'task_at', 'asked_at', 'halves_at']
 
 # %% ../../../nbs/experiments/models/language_recipes.ipynb #1366d7a2
 from dataclasses import replace
@@ -247,6 +247,17 @@ def whole_task_at(task: Questions, scale: str) -> Questions:
 def task_at(task: Questions, scale: str) -> Questions:
     """What the adapters are trained and judged on."""
     return whole_task_at(task, scale).limited(**_LIMITS[scale])
+
+
+# of in-context learning: models that are asked as they are, more than once
+_ASKED = _LIMITS | {"mini": {"test": 200}}
+
+
+def asked_at(task: Questions, scale: str) -> Questions:
+    """What models are asked with examples in the prompt, which are drawn from all training
+    questions.
+    """
+    return whole_task_at(task, scale).limited(**_ASKED[scale])
 
 
 def halves_at(task: Questions, scale: str) -> tuple[Questions, Questions]:
