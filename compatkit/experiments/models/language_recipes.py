@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAPER_UPGRADES', 'PAPER_FAMILIES', 'PAPER_SHARE', 'VERSIONS', 'SMALL_UPGRADES', 'RESEEDED', 'OTHER_TEXTS', 'ALPHAS',
-           'PaperUpgrade', 'family_pairs', 'paper_cross_entropy', 'missing_for', 'reads_other_texts', 'small_base',
-           'adapter_recipe', 'alpha_value', 'whole_task_at', 'task_at', 'asked_at', 'halves_at']
+           'SHOTS', 'SHOT_MODELS', 'PaperUpgrade', 'family_pairs', 'paper_cross_entropy', 'missing_for',
+           'reads_other_texts', 'small_base', 'adapter_recipe', 'alpha_value', 'whole_task_at', 'task_at', 'asked_at',
+           'halves_at']
 
 # %% ../../../nbs/experiments/models/language_recipes.ipynb #1366d7a2
 from dataclasses import replace
@@ -249,7 +250,9 @@ def task_at(task: Questions, scale: str) -> Questions:
     return whole_task_at(task, scale).limited(**_LIMITS[scale])
 
 
-# of in-context learning: models that are asked as they are, more than once
+# in-context learning: models that are asked as they are, with more and more shots
+SHOTS = (0, 1, 2, 4, 8)
+SHOT_MODELS = ("HuggingFaceTB/SmolLM2-135M-Instruct", "google/gemma-3-270m")
 _ASKED = _LIMITS | {"mini": {"test": 200}}
 
 

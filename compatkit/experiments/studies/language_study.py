@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['MEASURE_OF', 'TABLES', 'share_value', 'language_parameters', 'MeasuredRun', 'labels_by_measure', 'spread',
-           'ScoredUpgrade', 'measure_for', 'paper_upgrades', 'small_upgrades', 'scale_and_upgrades', 'harness_files',
-           'TrainedUpgrade', 'LanguageStudy', 'words_for', 'plan', 'rehearsal_of', 'train', 'by_measure',
-           'measured_upgrade', 'treated_runs']
+           'ScoredUpgrade', 'measure_for', 'paper_upgrades', 'small_upgrades', 'scale_and_upgrades',
+           'models_with_shots', 'harness_files', 'TrainedUpgrade', 'LanguageStudy', 'words_for', 'model_title', 'plan',
+           'rehearsal_of', 'train', 'by_measure', 'measured_upgrade', 'treated_runs']
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #26007c91
 import math
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count, repeat
+from itertools import count, product, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -29,10 +29,13 @@ from compatkit.experiments.models.language_recipes import (
     PAPER_FAMILIES,
     PAPER_UPGRADES,
     RESEEDED,
+    SHOT_MODELS,
+    SHOTS,
     SMALL_UPGRADES,
     VERSIONS,
     adapter_recipe,
     alpha_value,
+    asked_at,
     family_pairs,
     halves_at,
     missing_for,
@@ -46,6 +49,7 @@ from compatkit.experiments.models.language_trainings import (
     CompatibilitySetting,
     compatibility_once,
     copied_adapter_once,
+    few_shot_once,
     pretrain_once,
     task_adapter_once,
 )
@@ -84,8 +88,9 @@ MEASURE_OF = {  # tables with a measure of their own; the others take the task's
     "6": "choice",
     "figure5": "choice",
     "dial": "choice",
+    "shots": "choice",
 }
-TABLES = ("main", "3", "4", "5", "6", "figure4", "figure5", "dial", "copied")
+TABLES = ("main", "3", "4", "5", "6", "figure4", "figure5", "dial", "copied", "shots")
 # upgrades whose bases have one shape, so that an adapter of the old fits the new
 _OF_ONE_SHAPE = {"paper": "acd", "smoke": "acf", "mini": "acf"}
 
@@ -325,6 +330,8 @@ def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
     """
     import torch
 
+    if chosen.table == "shots":
+        return _scale_with_shots(chosen, task)
     sums = task.name == "arithmetic"
     small = chosen.upgrade not in ("auto", *PAPER_UPGRADES)  # and none of the paper's
     if small:
@@ -354,6 +361,37 @@ def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
         return scale, reason, small_upgrades(chosen.upgrade, chosen.table, scale), {}
     ready = {name: pair for name, pair in wanted.items() if name not in missing}
     return scale, reason, ready, missing
+
+
+def models_with_shots(
+    chosen: SimpleNamespace,  # the checked parameters
+) -> tuple[str, ...]:
+    """The models that table shots asks, from old to new; ValueError for more than two, or a
+    parameter that says nothing of them.
+    """
+    names = tuple(filter(None, map(str.strip, chosen.encoder.split(",")))) or SHOT_MODELS
+    if len(names) > 2:
+        raise ValueError(f"encoder names {len(names)} models: table shots asks one, or old and new")
+    if chosen.upgrade != "auto" or chosen.evaluation == "harness" or chosen.scale == "paper":
+        raise ValueError(
+            "table shots asks models as they are, behind the same examples for all questions: it "
+            "has no upgrade, no evaluation=harness and no paper scale; -p encoder OLD,NEW names "
+            "any two models"
+        )
+    return names
+
+
+def _scale_with_shots(chosen: SimpleNamespace, task: Questions) -> tuple:
+    """The same of table shots, whose models are pretrained here at smoke, and of sums."""
+    names, tested = models_with_shots(chosen), bool(os.environ.get("IN_TEST"))
+    scale, reason = choose_scale(
+        chosen.scale, tested, ("smoke", "mini"), False, False, has_data=True
+    )
+    if scale == "smoke" or task.name == "arithmetic":
+        return scale, reason, {"": SMALL_UPGRADES["a"]}, {}
+    if words := missing_for(*names):
+        raise FileNotFoundError(f"table shots: {words}")
+    return scale, reason, {"": names}, {}
 
 
 def _told(missing: dict) -> str:
@@ -411,6 +449,7 @@ class LanguageStudy:
     files: dict | None = None  # split → files, where lm-evaluation-harness asks the test questions
     runs: dict = field(default_factory=dict)  # upgrade → TrainedUpgrade
     bases: dict = field(default_factory=dict)  # (name, its seed) → Run or folder
+    few_shot: dict = field(default_factory=dict)  # table shots: (base, shots) → runs, one a seed
 
     @classmethod
     def begin(cls, chosen: SimpleNamespace) -> "LanguageStudy":
@@ -434,6 +473,8 @@ class LanguageStudy:
         tasks = whole_task_at(task, scale), task_at(task, scale)
         if reseeded:
             tasks = halves_at(task, scale)
+        if chosen.table == "shots":
+            tasks = tasks[0], asked_at(task, scale)
         files = harness_files(chosen, scale)
         study = cls(chosen, scale, reason, *tasks, by, recipe, upgrades, missing, files)
         if chosen.keep_results:
@@ -444,6 +485,12 @@ class LanguageStudy:
     def sums(self) -> bool:
         """Whether the task is arithmetic, which is made here."""
         return self.task.name == "arithmetic"
+
+    @property
+    def ready(self) -> bool:
+        """Whether the bases are models that others trained."""
+        small = {name for pair in SMALL_UPGRADES.values() for name in pair}
+        return self.scale == "paper" or not small.issuperset(self.names)
 
     @property
     def wiring(self) -> bool:
@@ -507,7 +554,18 @@ def words_for(study: LanguageStudy, name: str) -> str:
     """A base in words."""
     if study.scale == "paper":
         return name
+    if study.ready:
+        return model_title(name)
     return f"{name}: {small_base(study.scale, name, study.sums, study.chosen.max_steps)}"
+
+
+def model_title(
+    name: str,  # what model_folder takes
+) -> str:
+    """A language model as tables call it: by its file, its folder or its name on the hub."""
+    folder = model_folder(name)
+    of_file = folder.parent.name == "from_gguf"  # whose folder ends in a hash
+    return folder.name.rpartition("-")[0] if of_file else Path(name).name
 
 
 def plan(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None = None) -> str:
@@ -522,12 +580,16 @@ def plan(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None =
         line = rehearsal_of(study, each)
         refuse_what_cannot_run(line, home(), there=bytes_of_runs([(study.recipe, study.task)]))
         rehearsed = [str(line)]
+    trained = (
+        f"{seeds * pairs * 2} task adapters, {seeds * pairs * each} compatibility adapters"
+        if study.chosen.table != "shots"
+        else f"asked with {', '.join(map(str, SHOTS))} shots, which are drawn for each seed"
+    )
     return "\n".join(
         [
             f"scale {study.scale}: {study.reason}; table {study.chosen.table}; "
             f"{study.task.title}; measured by {study.measure}; {seeds} seed(s)",
-            f"{len(study.wanted_bases)} bases{'' if study.scale == 'paper' else ' to pretrain'}, "
-            f"{seeds * pairs * 2} task adapters, {seeds * pairs * each} compatibility adapters",
+            f"{len(study.wanted_bases)} bases{'' if study.ready else ' to pretrain'}, {trained}",
             *(words_for(study, name) for name in study.names),
             *(f"upgrade {name} is not run: {words}" for name, words in study.missing.items()),
             *rehearsed,
@@ -573,18 +635,31 @@ def train(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None 
     recalled = study.chosen.from_results
     copied = study.chosen.table == "copied"
     adapters = 2 + copied + (1 if settings is None else len(settings))
-    pretrained = len(study.wanted_bases) if study.scale != "paper" else 0
+    pretrained = 0 if study.ready else len(study.wanted_bases)
     total = pretrained + study.seeds * len(study.upgrades) * adapters
+    if study.chosen.table == "shots":
+        total = pretrained + len(study.names) * len(SHOTS) * study.seeds
     with (
         ModelBar(total, name=study.chosen.task) as bar,
         published_first(labels_by_measure(study.task)) if recalled else nullcontext(),
     ):
         for name, seed in study.wanted_bases:
             study.bases[name, seed] = _base(study, name, seed, bar)
-        for name, pair in study.upgrades.items():
+        for name, pair in study.upgrades.items() if study.chosen.table != "shots" else ():
             wanted = [study.asked(name)] if settings is None else list(settings)
             study.runs[name] = _train_upgrade(study, pair, wanted, bar)
+        for name in study.names if study.chosen.table == "shots" else ():
+            study.few_shot.update(_asked_with_shots(study, name, bar))
         finish_shared_runs(bar.look)
+
+
+def _asked_with_shots(study: LanguageStudy, name: str, bar: ModelBar) -> dict:
+    """(the base, shots) → its runs, one a seed; without any shot one run serves all seeds."""
+    base, found = study.bases[name, 0], {}
+    for seed, shots in product(range(study.seeds), SHOTS):
+        run = _counted(bar, few_shot_once(base, study.task, shots, seed))
+        found.setdefault((name, shots), []).append(run)
+    return found
 
 
 def _counted(bar: ModelBar, run: Run) -> Run:
@@ -594,8 +669,8 @@ def _counted(bar: ModelBar, run: Run) -> Run:
 
 
 def _base(study: LanguageStudy, name: str, seed: int, bar: ModelBar) -> Run | Path:
-    """A base: a pretraining run of ours, or the folder of one of the paper's models."""
-    if study.scale == "paper":
+    """A base: a pretraining run of ours, or the folder of a model that others trained."""
+    if study.ready:
         return Path(model_folder(name))
     recipe = small_base(study.scale, name, study.sums, study.chosen.max_steps)
     return _counted(bar, pretrain_once(recipe, study.texts_of(name), seed))
