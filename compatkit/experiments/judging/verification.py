@@ -131,7 +131,8 @@ def row_again(kept: KeptTable, row: Row) -> Row:
 # %% ../../../nbs/experiments/judging/verification.ipynb #1c630dda
 def _said(made: Row, kept: KeptTable, row: Row) -> Row:
     """The row with what its setting must say of the accuracies behind it."""
-    setting = _DIAL.sub(lambda found: _dial_words(kept, row) or found[0], made.setting)
+    setting = _with_classes(kept, made)
+    setting = _DIAL.sub(lambda found: _dial_words(kept, row) or found[0], setting)
     if "its old model:" in setting:
         right = _mean_accuracy(kept, kept.old_side(row), among_known=True)
         setting = re.sub(r"its old model: [\d.]+%", f"its old model: {right:.2%}", setting)
@@ -217,6 +218,16 @@ def _words_of(first: dict, held: Sequence[dict]) -> str:
 
         return setting_words(SimpleNamespace(configuration=lambda: dict(treatment)))
     return ""
+
+
+def _with_classes(kept: KeptTable, row: Row) -> str:
+    """A row's setting with whether squared differences were summed over classes, which tables
+    did not tell before.
+    """
+    words = _configured(kept, row)
+    before = words.removesuffix(", sum over classes")
+    silent = row.setting.startswith(before) and not row.setting.startswith(words)
+    return words + row.setting.removeprefix(before) if silent else row.setting
 
 
 def _setting_fits(kept: KeptTable, row: Row) -> bool:
@@ -535,6 +546,8 @@ def _of_today(kept: KeptTable) -> ResultTable:
     rows = marked or kept.table.rows
     rows = tuple(_with_interval(kept, _chosen_again(kept, row)) for row in rows)
     counted = kept.kind not in ("cost", "guarantee")
+    if counted:
+        rows = tuple(replace(row, setting=_with_classes(kept, row)) for row in rows)
     return replace(kept.table, rows=rows, notes=notes_again(kept) if counted else kept.table.notes)
 
 

@@ -161,8 +161,12 @@ def test_only_what_a_table_trains_must_be_there(monkeypatch, table, task, traine
         asked.add(name)
         return f"folder of {name}"
 
-    def begun(chosen, papers, whole):
-        assert not whole and {*papers[task]} == (set(names) if task == "inaturalist" else set())
+    def begun(chosen, papers, whole, choosing):
+        assert (
+            not whole
+            and choosing
+            and {*papers[task]} == (set(names) if task == "inaturalist" else set())
+        )
         return Experiment(images, "paper", "asked for")
 
     monkeypatch.setattr(recipes, "model_folder", folder)
