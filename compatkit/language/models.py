@@ -9,6 +9,7 @@ __all__ = ['SPECIAL', 'TOO_LONG', 'LEARN', 'EXTRACT', 'byte_pairs', 'small_langu
            'answer']
 
 # %% ../../nbs/language/models.ipynb #701bf654
+import copy
 import hashlib
 import json
 import math
@@ -517,9 +518,12 @@ def score_texts(
     model = model.to(device).eval()
     sums = np.zeros(len(coded), dtype=np.float32)
     order = sorted(range(len(coded)), key=lambda row: -len(coded[row][0]) - len(coded[row][1]))
+    beginning = _beginning([context for context, _ in coded])
+    read = _read(model, beginning, device) if beginning else {}
     for start in range(0, len(order), batch_size):
         part = order[start : start + batch_size]
-        sums[part] = _log_likelihoods(model, [coded[row] for row in part], device)
+        rows = [(coded[row][0][len(beginning) :], coded[row][1]) for row in part]
+        sums[part] = _log_likelihoods(model, rows, device, read)
     tokens = np.array([len(rest) for _, rest in coded], dtype=np.int64)
     ends = np.cumsum([0, *(len(group) for group in texts)])
     return [TextScores(sums[a:b], tokens[a:b]) for a, b in zip(ends, ends[1:])]
@@ -544,9 +548,47 @@ def _ended(tokenizer, owners: list, texts: list, end: bool) -> list:
     return [(found[row][0], found[row][1] + last) for row in range(len(texts))]
 
 # %% ../../nbs/language/models.ipynb #ea561bc2
-def _log_likelihoods(model, coded: list, device) -> np.ndarray:
-    """Sums of log-probabilities of the continuations of one batch; only their own places are
-    softmaxed, in float32.
+_LONG = 32  # tokens that all contexts begin with, from which on these are read once for all
+
+
+def _beginning(contexts: list) -> list[int]:
+    """The tokens that all contexts begin with, such as those of examples before each question, if
+    they are many; at least one token of each context is left.
+    """
+    if not contexts:
+        return []
+    first, last = min(contexts), max(contexts)  # by tokens: what these share all others share
+    same = (place for place, (one, other) in enumerate(zip(first, last)) if one != other)
+    length = min(next(same, len(last)), *(len(one) - 1 for one in contexts))
+    return first[:length] if length >= _LONG else []
+
+
+def _read(model, tokens: list[int], device) -> dict:
+    """The keys and values of some tokens, under the name by which the model takes them: releases
+    of transformers call it otherwise.
+    """
+    with _only(model, torch.tensor([[0], [0]])):
+        found = model(torch.tensor([tokens]).to(device), use_cache=True)
+    names = ("cache", "past_key_values")
+    return {name: kept for name, kept in found.items() if name in names}
+
+
+@contextmanager
+def _only(model, at: torch.Tensor):
+    """The model gives the logits of these places alone, (M, vocabulary): the head is as much work
+    as all layers where the vocabulary is large and the model small.
+    """
+    head = model.get_output_embeddings()
+    handle = head.register_forward_pre_hook(lambda _, given: (given[0][at[0], at[1]],))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _log_likelihoods(model, coded: list, device, read: dict) -> np.ndarray:
+    """Sums of log-probabilities of the continuations of one batch, after what was read before it,
+    in float32.
     """
     inputs = torch.zeros(
         len(coded), max(len(context) + len(rest) for context, rest in coded) - 1, dtype=torch.long
@@ -559,7 +601,11 @@ def _log_likelihoods(model, coded: list, device) -> np.ndarray:
         places += range(len(context) - 1, len(tokens))
         wanted += rest
     at = torch.tensor([rows, places]).to(device)
-    logits = model(input_ids=inputs.to(device)).logits[at[0], at[1]].float()
+    before = copy.deepcopy(read)  # a pass adds to it
+    for kept in before.values():
+        kept.batch_repeat_interleave(len(coded))
+    with _only(model, at):
+        logits = model(input_ids=inputs.to(device), **before).logits.float()
     likelihoods = logits.log_softmax(-1).cpu()[torch.arange(len(wanted)), torch.tensor(wanted)]
     return torch.zeros(len(coded)).index_add_(0, torch.tensor(rows), likelihoods).numpy()
 

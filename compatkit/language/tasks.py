@@ -162,6 +162,25 @@ class Questions:
             rule=f"{self.rule}; {sizes} by hash of the id, seed {seed}",
         )
 
+    def with_shots(
+        self,
+        count: int,  # examples with their answers before each test question
+        seed: int = 0,  # which training examples, the same for all questions
+    ) -> "Questions":
+        """The same task whose test questions are asked behind so many training examples, as
+        lm-evaluation-harness writes them; more shots of a seed begin with its fewer ones.
+        ValueError for more than there are.
+        """
+        if not 0 <= count <= len(self.train):
+            raise ValueError(
+                f"{count} shots are asked for, and {self.title} has {len(self.train):,} training "
+                "examples"
+            )
+        order = hash_order([one.id for one in self.train], f"shots {seed}")[:count]
+        before = "".join(f"{self.train[place].text}\n\n" for place in order)
+        test = tuple(replace(one, prompt=before + one.prompt) for one in self.test)
+        return replace(self, test=test)
+
     def __repr__(self) -> str:
         sizes = ", ".join(
             f"{split} {len(getattr(self, split)):,}" for split in ("train", "selection", "test")

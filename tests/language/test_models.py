@@ -20,7 +20,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from tokenizers import normalizers, processors
 from transformers import TrainingArguments
 
-from compatkit.language import adapters
+from compatkit.language import adapters, models
 from compatkit.language.models import (
     TokenRows,
     answer,
@@ -235,6 +235,28 @@ def test_no_score_depends_on_the_batch_or_on_the_order():
         )
     turned = score_choices(model, tokenizer, task.test[::-1])
     np.testing.assert_allclose(turned.select(list(whole.id)).logits, whole.logits, atol=1e-4)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_all_contexts_begin_with_is_read_once(monkeypatch, wrapped):
+    model, tokenizer, task = small()
+    asked, read = task.with_shots(4).test, []
+    if wrapped:  # by an adapter
+        lora = LoraConfig(target_modules=["q_proj"], task_type="CAUSAL_LM")
+        model = get_peft_model(model, lora)
+    head = model.get_output_embeddings()
+    head.register_forward_pre_hook(lambda _, given: read.append(given[0].shape[:-1].numel()))
+    model.get_input_embeddings().register_forward_pre_hook(
+        lambda _, given: read.append(given[0].numel())
+    )
+    found = []
+    for least in (1, 10**9):
+        monkeypatch.setattr(models, "_LONG", least)
+        read.clear()
+        found.append((score_choices(model, tokenizer, asked, batch_size=8).logits, sum(read)))
+    (once, few), (each, many) = found
+    np.testing.assert_allclose(once, each, atol=1e-4)
+    assert few < many / 2
 
 
 def test_a_context_may_be_empty_or_end_in_a_blank_or_share_a_token_with_the_answer():

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 
 import make_hub_cache
 import pyarrow as pa
@@ -489,6 +490,27 @@ def test_a_limited_task_says_so_and_is_always_the_same_part():
     for wrong in (dict(train=0), dict(test=-3)):
         with pytest.raises(ValueError, match="ask for at least 1"):
             task.limited(**wrong)
+
+
+def test_shots_are_training_examples_and_more_of_them_begin_with_fewer():
+    task = load_questions("arithmetic").limited(train=50, test=5)
+    before = {}
+    for shots, seed in ((0, 0), (2, 0), (4, 0), (4, 1)):
+        asked = task.with_shots(shots, seed)
+        pairs = list(zip(asked.test, task.test))
+        heads = {one.prompt.removesuffix(plain.prompt) for one, plain in pairs}
+        assert len(heads) == 1, "the same for all questions"
+        before[shots, seed] = heads.pop().split("\n\n")[:-1]
+        assert [replace(one, prompt="") for one, _ in pairs] == [
+            replace(plain, prompt="") for _, plain in pairs
+        ]
+        assert (asked.train, asked.selection) == (task.train, task.selection)
+    assert [len(texts) for texts in before.values()] == [0, 2, 4, 4]
+    assert before[4, 0][:2] == before[2, 0] and set(before[4, 0]) != set(before[4, 1])
+    assert set(before[4, 1]) <= {one.text for one in task.train}
+    for wrong in (-1, 51):
+        with pytest.raises(ValueError, match=f"{wrong} shots .* has 50 training examples"):
+            task.with_shots(wrong)
 
 
 def test_the_text_for_pretraining_has_nothing_of_any_test_split(tmp_path):

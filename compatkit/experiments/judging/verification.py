@@ -136,7 +136,8 @@ def row_again(kept: KeptTable, row: Row) -> Row:
 # %% ../../../nbs/experiments/judging/verification.ipynb #1c630dda
 def _said(made: Row, kept: KeptTable, row: Row) -> Row:
     """The row with what its setting must say of the accuracies behind it."""
-    setting = _DIAL.sub(lambda found: _dial_words(kept, row) or found[0], made.setting)
+    setting = _with_classes(kept, made)
+    setting = _DIAL.sub(lambda found: _dial_words(kept, row) or found[0], setting)
     if "its old model:" in setting:
         right = _mean_accuracy(kept, kept.old_side(row), among_known=True)
         setting = re.sub(r"its old model: [\d.]+%", f"its old model: {right:.2%}", setting)
@@ -200,6 +201,16 @@ def _configured(kept: KeptTable, row: Row) -> str:
         return ""
     held = [run.run.configuration for run in runs]
     return setting_words_of(held) if held else ""
+
+
+def _with_classes(kept: KeptTable, row: Row) -> str:
+    """A row's setting with whether squared differences were summed over classes, which tables
+    did not tell before.
+    """
+    words = _configured(kept, row)
+    before = words.removesuffix(", sum over classes")
+    silent = row.setting.startswith(before) and not row.setting.startswith(words)
+    return words + row.setting.removeprefix(before) if silent else row.setting
 
 
 def _chosen_alpha(kept: KeptTable, row: Row):
@@ -509,6 +520,8 @@ def _of_today(kept: KeptTable) -> ResultTable:
     made = replace(kept.table, rows=rows)
     if kept.kind in ("cost", "guarantee"):
         return made
+    rows = tuple(replace(row, setting=_with_classes(kept, row)) for row in rows)
+    made = replace(made, rows=rows)
     return replace(made, notes=notes_again(KeptTable(kept.shelf, kept.name, made)))
 
 

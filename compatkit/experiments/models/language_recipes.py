@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAPER_UPGRADES', 'PAPER_FAMILIES', 'PAPER_SHARE', 'VERSIONS', 'SMALL_UPGRADES', 'RESEEDED', 'OTHER_TEXTS', 'ALPHAS',
-           'PaperUpgrade', 'family_pairs', 'paper_cross_entropy', 'missing_for', 'reads_other_texts', 'small_base',
-           'adapter_recipe', 'alpha_value', 'whole_task_at', 'task_at', 'halves_at']
+           'SHOTS', 'SHOT_MODELS', 'PaperUpgrade', 'family_pairs', 'paper_cross_entropy', 'missing_for',
+           'reads_other_texts', 'small_base', 'adapter_recipe', 'alpha_value', 'whole_task_at', 'task_at', 'asked_at',
+           'halves_at']
 
 # %% ../../../nbs/experiments/models/language_recipes.ipynb #1366d7a2
 from dataclasses import replace
@@ -247,6 +248,19 @@ def whole_task_at(task: Questions, scale: str) -> Questions:
 def task_at(task: Questions, scale: str) -> Questions:
     """What the adapters are trained and judged on."""
     return whole_task_at(task, scale).limited(**_LIMITS[scale])
+
+
+# in-context learning: models that are asked as they are, with more and more shots
+SHOTS = (0, 1, 2, 4, 8)
+SHOT_MODELS = ("HuggingFaceTB/SmolLM2-135M-Instruct", "google/gemma-3-270m")
+_ASKED = _LIMITS | {"mini": {"test": 200}}
+
+
+def asked_at(task: Questions, scale: str) -> Questions:
+    """What models are asked with examples in the prompt, which are drawn from all training
+    questions.
+    """
+    return whole_task_at(task, scale).limited(**_ASKED[scale])
 
 
 def halves_at(task: Questions, scale: str) -> tuple[Questions, Questions]:

@@ -611,6 +611,7 @@ class Experiment:
     reason: str  # why this scale
     max_steps: int = -1  # trainings stop after so many steps; -1: never
     whole: bool = False  # mini takes all of the training split
+    undivided: bool = False  # no selection split is held out of it: nothing is chosen
 
     @property
     def embedded(self) -> bool:
@@ -703,10 +704,12 @@ def begin_with_images(
     papers: Mapping[str, Sequence[str]],  # image task → models of its paper scale
     of_texts: Sequence[str] = upgrade_models("a"),  # models of the paper scale of texts
     whole: bool = False,  # all images of the training split at mini too; ALL_IMAGES' always
+    choosing: bool = True,  # whether a setting is chosen on the selection split at mini
 ) -> Experiment:
     """`begin` for a notebook of texts and images; image tasks that are not named have no paper
     scale. There every method has one setting, nothing is chosen, and all of the training split is
-    trained on. Errors of load_task and begin.
+    trained on; so is it where the whole of it is taken and nothing is chosen. Errors of load_task
+    and begin.
     """
     task = load_task(chosen.task, chosen.data_dir or None)
     whole = whole or takes_all_images(task)
@@ -714,8 +717,8 @@ def begin_with_images(
         return begin(chosen, of_texts, task)
     scales = ("smoke", "mini", "paper") if chosen.task in papers else ("smoke", "mini")
     experiment = begin(chosen, papers.get(chosen.task, ()), task, scales, whole)
-    if experiment.scale == "paper":
-        return replace(experiment, task=task.undivided())
+    if experiment.scale == "paper" or (experiment.whole and not choosing):
+        return replace(experiment, task=task.undivided(), undivided=True)
     return experiment
 
 

@@ -244,7 +244,7 @@ _GREEK |= {"share": "a", "wrong": "ε"}
 
 def setting_words(setting: Treatment | GateSetting) -> str:
     """A distillation's or a gate's settings in words; the temperature of focal distillation is
-    called τ, and FD-LM has none.
+    called τ, FD-LM has none, and squared differences say whether they are summed over classes.
     """
     if isinstance(setting, GateSetting):
         return str(setting)
@@ -253,8 +253,11 @@ def setting_words(setting: Treatment | GateSetting) -> str:
         held["temperature"] = None
     names = _GREEK | ({"temperature": "τ"} if "distance" in held else {})
     words = [f"{names[key]} {held[key]:g}" for key in names if held.get(key) is not None]
-    mean = held.get("distance") == "logits" and held.get("over_classes") == "mean"
-    return ", ".join(words + ["mean over classes"] * mean)
+    if isinstance(setting, LogitDifferenceInhibition):
+        words.append("sum over classes")
+    elif held.get("distance") == "logits":
+        words.append(f"{held['over_classes']} over classes")
+    return ", ".join(words)
 
 # %% ../../../nbs/experiments/models/treatments.ipynb #e1f2030f
 def usable(

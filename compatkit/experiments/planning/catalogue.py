@@ -312,6 +312,14 @@ CATALOGUE = (
         (),
         ("arithmetic",),
     ),
+    *_of(  # BCWI's talk leaves it open
+        "compatkit",
+        "muscle",
+        {"shots": "in-context learning: flips between numbers of shots, and between two models"},
+        ("piqa",),
+        (),
+        ("arithmetic",),
+    ),
     *_of(  # on two choices an inconsistency flip is a negative flip
         "MUSCLE",
         "muscle",

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['MEASURE_OF', 'TABLES', 'MASK_ROWS', 'DIAL', 'ALONE', 'SETTINGS', 'share_value', 'language_parameters', 'MeasuredRun',
            'labels_by_measure', 'spread', 'ScoredUpgrade', 'measure_for', 'paper_upgrades', 'small_upgrades',
-           'scale_and_upgrades', 'harness_files', 'TrainedUpgrade', 'LanguageStudy', 'words_for', 'plan', 'numbers_of',
-           'trainings_of_adapters', 'planned', 'rehearsal_of', 'train', 'by_measure', 'measured_upgrade',
-           'treated_runs']
+           'scale_and_upgrades', 'models_with_shots', 'harness_files', 'TrainedUpgrade', 'LanguageStudy', 'words_for',
+           'model_title', 'plan', 'numbers_of', 'trainings_of_adapters', 'planned', 'rehearsal_of', 'train',
+           'by_measure', 'measured_upgrade', 'treated_runs']
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #26007c91
 import math
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count, repeat
+from itertools import count, product, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -30,10 +30,13 @@ from compatkit.experiments.models.language_recipes import (
     PAPER_FAMILIES,
     PAPER_UPGRADES,
     RESEEDED,
+    SHOT_MODELS,
+    SHOTS,
     SMALL_UPGRADES,
     VERSIONS,
     adapter_recipe,
     alpha_value,
+    asked_at,
     family_pairs,
     halves_at,
     missing_for,
@@ -47,6 +50,7 @@ from compatkit.experiments.models.language_trainings import (
     CompatibilitySetting,
     compatibility_once,
     copied_adapter_once,
+    few_shot_once,
     pretrain_once,
     task_adapter_once,
 )
@@ -90,8 +94,9 @@ MEASURE_OF = {  # tables with a measure of their own; the others take the task's
     "6": "choice",
     "figure5": "choice",
     "dial": "choice",
+    "shots": "choice",
 }
-TABLES = ("main", "3", "4", "5", "6", "figure4", "figure5", "dial", "copied")
+TABLES = ("main", "3", "4", "5", "6", "figure4", "figure5", "dial", "copied", "shots")
 MASK_ROWS = {  # of table 6
     "C wrong": CompatibilitySetting("wrong"),
     "o right": CompatibilitySetting("old_right"),
@@ -105,7 +110,7 @@ DIAL = {f"c = {c:g}": CompatibilitySetting("wrong", c) for c in (0.0, 0.01, 0.03
 # a control: the new adapter trained further on the labels, without any teacher
 ALONE = {"cross-entropy alone": CompatibilitySetting("wrong", 1.0)}
 # table → what is trained of every upgrade, by the row's name; the others have the one asked for
-SETTINGS = {"6": MASK_ROWS, "dial": DIAL | ALONE, "figure4": {}, "copied": {}}
+SETTINGS = {"6": MASK_ROWS, "dial": DIAL | ALONE, "figure4": {}, "copied": {}, "shots": {}}
 # upgrades whose bases have one shape, so that an adapter of the old fits the new
 _OF_ONE_SHAPE = {"paper": "acd", "smoke": "acf", "mini": "acf"}
 
@@ -345,6 +350,8 @@ def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
     """
     import torch
 
+    if chosen.table == "shots":
+        return _scale_with_shots(chosen, task)
     sums = task.name == "arithmetic"
     small = chosen.upgrade not in ("auto", *PAPER_UPGRADES)  # and none of the paper's
     if small:
@@ -374,6 +381,37 @@ def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
         return scale, reason, small_upgrades(chosen.upgrade, chosen.table, scale), {}
     ready = {name: pair for name, pair in wanted.items() if name not in missing}
     return scale, reason, ready, missing
+
+
+def models_with_shots(
+    chosen: SimpleNamespace,  # the checked parameters
+) -> tuple[str, ...]:
+    """The models that table shots asks, from old to new; ValueError for more than two, or a
+    parameter that says nothing of them.
+    """
+    names = tuple(filter(None, map(str.strip, chosen.encoder.split(",")))) or SHOT_MODELS
+    if len(names) > 2:
+        raise ValueError(f"encoder names {len(names)} models: table shots asks one, or old and new")
+    if chosen.upgrade != "auto" or chosen.evaluation == "harness" or chosen.scale == "paper":
+        raise ValueError(
+            "table shots asks models as they are, behind the same examples for all questions: it "
+            "has no upgrade, no evaluation=harness and no paper scale; -p encoder OLD,NEW names "
+            "any two models"
+        )
+    return names
+
+
+def _scale_with_shots(chosen: SimpleNamespace, task: Questions) -> tuple:
+    """The same of table shots, whose models are pretrained here at smoke, and of sums."""
+    names, tested = models_with_shots(chosen), bool(os.environ.get("IN_TEST"))
+    scale, reason = choose_scale(
+        chosen.scale, tested, ("smoke", "mini"), False, False, has_data=True
+    )
+    if scale == "smoke" or task.name == "arithmetic":
+        return scale, reason, {"": SMALL_UPGRADES["a"]}, {}
+    if words := missing_for(*names):
+        raise FileNotFoundError(f"table shots: {words}")
+    return scale, reason, {"": names}, {}
 
 
 def _told(missing: dict) -> str:
@@ -431,6 +469,7 @@ class LanguageStudy:
     files: dict | None = None  # split → files, where lm-evaluation-harness asks the test questions
     runs: dict = field(default_factory=dict)  # upgrade → TrainedUpgrade
     bases: dict = field(default_factory=dict)  # (name, its seed) → Run or folder
+    few_shot: dict = field(default_factory=dict)  # table shots: (base, shots) → runs, one a seed
 
     @classmethod
     def begin(cls, chosen: SimpleNamespace) -> "LanguageStudy":
@@ -454,6 +493,8 @@ class LanguageStudy:
         tasks = whole_task_at(task, scale), task_at(task, scale)
         if reseeded:
             tasks = halves_at(task, scale)
+        if chosen.table == "shots":
+            tasks = tasks[0], asked_at(task, scale)
         files = harness_files(chosen, scale)
         study = cls(chosen, scale, reason, *tasks, by, recipe, upgrades, missing, files)
         if chosen.keep_results:
@@ -464,6 +505,12 @@ class LanguageStudy:
     def sums(self) -> bool:
         """Whether the task is arithmetic, which is made here."""
         return self.task.name == "arithmetic"
+
+    @property
+    def ready(self) -> bool:
+        """Whether the bases are models that others trained."""
+        small = {name for pair in SMALL_UPGRADES.values() for name in pair}
+        return self.scale == "paper" or not small.issuperset(self.names)
 
     @property
     def wiring(self) -> bool:
@@ -527,7 +574,18 @@ def words_for(study: LanguageStudy, name: str) -> str:
     """A base in words."""
     if study.scale == "paper":
         return name
+    if study.ready:
+        return model_title(name)
     return f"{name}: {small_base(study.scale, name, study.sums, study.chosen.max_steps)}"
+
+
+def model_title(
+    name: str,  # what model_folder takes
+) -> str:
+    """A language model as tables call it: by its file, its folder or its name on the hub."""
+    folder = model_folder(name)
+    of_file = folder.parent.name == "from_gguf"  # whose folder ends in a hash
+    return folder.name.rpartition("-")[0] if of_file else Path(name).name
 
 
 def plan(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None = None) -> str:
@@ -541,13 +599,17 @@ def plan(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None =
         line = rehearsal_of(study, each)
         refuse_what_cannot_run(line, home(), there=bytes_of_runs([(study.recipe, study.task)]))
         rehearsed = [str(line)]
+    trained = (
+        f"{number['old'] + number['new']} task adapters, {number['compatible']} compatibility "
+        "adapters"
+    )
+    if study.chosen.table == "shots":
+        trained = f"asked with {', '.join(map(str, SHOTS))} shots, which are drawn for each seed"
     return "\n".join(
         [
             f"scale {study.scale}: {study.reason}; table {study.chosen.table}; "
             f"{study.task.title}; measured by {study.measure}; {study.seeds} seed(s)",
-            f"{len(study.wanted_bases)} bases{'' if study.scale == 'paper' else ' to pretrain'}, "
-            f"{number['old'] + number['new']} task adapters, "
-            f"{number['compatible']} compatibility adapters",
+            f"{len(study.wanted_bases)} bases{'' if study.ready else ' to pretrain'}, {trained}",
             *(words_for(study, name) for name in study.names),
             *(f"upgrade {name} is not run: {words}" for name, words in study.missing.items()),
             *rehearsed,
@@ -559,12 +621,15 @@ def numbers_of(study: LanguageStudy, settings: int) -> dict[str, int]:
     """What → how many trainings; each upgrade has so many settings. Upgrades of one base share
     its adapters.
     """
+    bases = {"bases": 0 if study.ready else len(study.wanted_bases)}
+    if study.chosen.table == "shots":  # without any shot one run serves all seeds
+        drawn = 1 + study.seeds * (len(SHOTS) - 1)
+        return bases | {"asked": len(study.names) * drawn}
     sides = zip(*study.upgrades.values())
     old, new = (study.seeds * len(set(side)) for side in sides)
-    pairs, small = study.seeds * len(study.upgrades), study.scale != "paper"
+    pairs = study.seeds * len(study.upgrades)
     copied = pairs * (study.chosen.table == "copied")
-    numbers = {"old": old, "new": new, "compatible": pairs * settings, "copied": copied}
-    return numbers | {"bases": len(study.wanted_bases) * small}
+    return bases | {"old": old, "new": new, "compatible": pairs * settings, "copied": copied}
 
 
 def trainings_of_adapters(study: LanguageStudy, settings: int) -> list[Trainings]:
@@ -619,12 +684,23 @@ def train(study: LanguageStudy, settings: Sequence[CompatibilitySetting] | None 
     ):
         for name, seed in study.wanted_bases:
             study.bases[name, seed] = _base(study, name, seed, bar)
-        for name, pair in study.upgrades.items():
+        for name, pair in study.upgrades.items() if study.chosen.table != "shots" else ():
             wanted = [study.asked(name)] if settings is None else list(settings)
             study.runs[name] = _train_upgrade(study, pair, wanted, bar)
+        for name in study.names if study.chosen.table == "shots" else ():
+            study.few_shot.update(_asked_with_shots(study, name, bar))
         finish_shared_runs(bar.look)
     if (made := len(bar.names)) != total and (study.scale == "smoke" or study.wiring):
         raise RuntimeError(f"the plan of this table has {total} trainings, and {made} were made")
+
+
+def _asked_with_shots(study: LanguageStudy, name: str, bar: ModelBar) -> dict:
+    """(the base, shots) → its runs, one a seed; without any shot one run serves all seeds."""
+    base, found = study.bases[name, 0], {}
+    for seed, shots in product(range(study.seeds), SHOTS):
+        run = _counted(bar, few_shot_once(base, study.task, shots, seed))
+        found.setdefault((name, shots), []).append(run)
+    return found
 
 
 def _counted(bar: ModelBar, run: Run) -> Run:
@@ -634,8 +710,8 @@ def _counted(bar: ModelBar, run: Run) -> Run:
 
 
 def _base(study: LanguageStudy, name: str, seed: int, bar: ModelBar) -> Run | Path:
-    """A base: a pretraining run of ours, or the folder of one of the paper's models."""
-    if study.scale == "paper":
+    """A base: a pretraining run of ours, or the folder of a model that others trained."""
+    if study.ready:
         return Path(model_folder(name))
     recipe = small_base(study.scale, name, study.sums, study.chosen.max_steps)
     return _counted(bar, pretrain_once(recipe, study.texts_of(name), seed))

@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['VERSION_LABELS', 'above_chance', 'at_chance', 'upgrade_at_chance', 'check', 'control_words', 'with_choice',
-           'changes_beside', 'printed', 'notes', 'result_table', 'figure_row', 'inconsistency', 'percent', 'bars',
-           'keep_study']
+           'changes_beside', 'printed', 'notes', 'result_table', 'figure_row', 'shot_rows', 'inconsistency', 'percent',
+           'bars', 'keep_study']
 
 # %% ../../../nbs/experiments/studies/language_tables.ipynb #1a900004
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 # %% ../../../nbs/experiments/studies/language_tables.ipynb #1a900005
@@ -21,6 +22,7 @@ import numpy as np
 from compatkit.experiments.models.language_recipes import (
     OTHER_TEXTS,
     PAPER_UPGRADES,
+    SHOTS,
     reads_other_texts,
 )
 from ..models.language_trainings import CompatibilitySetting
@@ -85,9 +87,16 @@ def at_chance(
 
 
 def upgrade_at_chance(study: LanguageStudy, name: str, by: str = "") -> str:
-    """The same of an upgrade's old and new models."""
+    """The same of an upgrade's old and new models, or of all that were asked with shots."""
+    if study.few_shot:
+        return at_chance(by_measure(study, sum(study.few_shot.values(), [])))
     runs = study.runs[name]
     return at_chance(by_measure(study, [*runs.olds, *runs.news], by))
+
+
+def _called(study: LanguageStudy, name: str) -> str:
+    """A base in a row's name: without how it was pretrained."""
+    return words_for(study, name).partition(":")[0]
 
 
 def check(study: LanguageStudy) -> str:
@@ -95,7 +104,12 @@ def check(study: LanguageStudy) -> str:
     nothing.
     """
     lines = []
-    for name, pair in study.upgrades.items():
+    for (name, shots), runs in study.few_shot.items():
+        right = [one.predictions("test").correct.mean() for one in by_measure(study, runs)]
+        unfit = at_chance(by_measure(study, runs))
+        told = f"{_called(study, name)}, shots {shots}: accuracy {percent(spread(right))}"
+        lines.append(", ".join(filter(None, [told, unfit])))
+    for name, pair in study.upgrades.items() if study.runs else ():
         upgrade = measured_upgrade(study, name)
         old, new = (runs[0].predictions("test") for runs in (upgrade.olds, upgrade.news))
         said, unfit = f"{' → '.join(pair)}: ", upgrade_at_chance(study, name)
@@ -240,6 +254,8 @@ def _bases_of_seeds(study: LanguageStudy) -> str:
 def notes(study: LanguageStudy, name: str | None = None) -> tuple:
     """What a reader of a table must know; None: a table of all upgrades."""
     task, recipe = study.task, study.recipe
+    if study.few_shot:
+        return _notes_on_shots(study)
     bases = f"bases: {'; '.join(words_for(study, one) for one in study.names)}"
     if name is not None:
         old, new = (words_for(study, one) for one in study.upgrades[name])
@@ -257,9 +273,22 @@ def notes(study: LanguageStudy, name: str | None = None) -> tuple:
     )
 
 
+def _notes_on_shots(study: LanguageStudy) -> tuple:
+    """How models were asked that were not trained."""
+    models = "; ".join(words_for(study, name) for name in study.names)
+    return (
+        f"{study.task.rule}; {len(study.task.test):,} test examples",
+        f"models: {models}, asked as they are; {_origin_of_bases(study)}",
+        "the shots are training examples with their answers, written as lm-evaluation-harness "
+        "writes them, the same before all questions; each seed draws its own, and its more shots "
+        "begin with its fewer ones",
+        "drawn again: the shots of one seed, then as many of the next",
+    )
+
+
 def _origin_of_bases(study: LanguageStudy) -> str:
     """Whose bases they are, and on what they were pretrained."""
-    if study.scale == "paper":
+    if study.ready:
         return "the bases are the published ones"
     others = any(map(reads_other_texts, study.names))
     whose = "other tasks' training splits" if others else "the task's training split"
@@ -313,8 +342,7 @@ def result_table(
         study.task.title,
         f"upgrade {name}" if name else "",
         f"{study.scale} scale",
-        "MUSCLE",
-        which,
+        "in-context learning" if study.few_shot else f"MUSCLE, {which}",
         f"by {by}",
         unfit,
     )
@@ -344,6 +372,35 @@ def figure_row(
             row, old=tuple(map(to_data, upgrade.olds)), untreated=against if untreated else ""
         )
     return measured(method, upgrade.olds, runs, untreated, setting, own_old=True, against=against)
+
+
+def shot_rows(study: LanguageStudy) -> list[Row]:
+    """Table shots: each model from one number of shots to the next, at one number with other
+    shots, and each model and its successor at the same number.
+    """
+    asked = {key: by_measure(study, runs) for key, runs in study.few_shot.items()}
+    titles = {name: _called(study, name) for name in study.names}
+    steps = [
+        (f"{titles[name]}, shots {few} → {more}", asked[name, few], asked[name, more])
+        for name in study.names
+        for few, more in pairwise(SHOTS)
+    ]
+    if study.seeds > 1:
+        steps += [
+            (f"{titles[name]}, shots {shots}, drawn again", runs, (*runs[1:], runs[0]))
+            for (name, shots), runs in asked.items()
+            if shots
+        ]
+    steps += [
+        (f"{titles[old]} → {titles[new]}, shots {shots}", asked[old, shots], asked[new, shots])
+        for old, new in pairwise(study.names)
+        for shots in SHOTS
+    ]
+    rows = []
+    for method, olds, news in steps:
+        right = np.mean([one.correct.mean() for one in answers(olds)])
+        rows.append(measured(method, olds, news, None, f"old model {right:.2%}", own_old=True))
+    return rows
 
 
 VERSION_LABELS = {  # what the bars of a figure of several upgrades show
@@ -410,6 +467,8 @@ def keep_study(
         groups = (runs.olds, runs.news, runs.copied, *runs.treated.values())
         for run in (run for group in groups for run in group):
             kept[run.id] = ToPublish(run, True, splits)  # choices per character need all models'
+    for run in (run for runs in study.few_shot.values() for run in runs):
+        kept[run.id] = ToPublish(run, True, ("test-choice",))
     publish_study(study_name(f"muscle-{study.task.name}"), list(kept.values()))
     for (name, by), table in tables.items():
         keep_table(table, _place(study, name) + ("" if by == study.measure else "-per_character"))

@@ -786,8 +786,10 @@ class Study:
 
     @property
     def reports_test(self) -> bool:
-        """Whether the paper reports on what is the test split here: so with its images."""
-        return self.scale == "paper" and bool(self.task.image_field)
+        """Whether what a table reports beside test is test again: where a selection split was
+        trained on.
+        """
+        return self.experiment.undivided
 
     def figures(self, paper: str, table: int | str, **conditions: str) -> dict:
         """The paper's figures, at its own scale; nothing at any other."""
@@ -846,10 +848,10 @@ class Study:
 
     def show_tried(self, searches: dict, words: Callable = str) -> None:
         """Every setting that was tried, as it was on the selection split, mean over the seeds
-        tried; name → Search.
+        tried; name → Search. Nothing where there was one setting.
         """
         for name, searched in searches.items():
-            for setting, accuracy, nfr, _ in searched.tried:
+            for setting, accuracy, nfr, _ in searched.tried if len(searched.tried) > 1 else ():
                 mark = "← chosen" if setting is searched.setting else ""
                 print(
                     f"{name:26s} {words(setting):32s} accuracy {accuracy:.2%}  NFR {nfr:.2%}  "

@@ -20,6 +20,7 @@ from compatkit.experiments.models.language_trainings import (
     adapted,
     compatibility_once,
     copied_adapter_once,
+    few_shot_once,
     pretrain_once,
     task_adapter_once,
     training_rows,
@@ -132,6 +133,26 @@ def test_a_copied_adapter_answers_on_the_other_base_and_trains_nothing(tmp_path)
     wider = base(tmp_path / "wider", 1, words, width=48)
     with pytest.raises(ValueError, match="this base model"):
         copied_adapter_once(wider, old, animals(), home)
+
+
+def test_a_model_is_asked_behind_the_shots_of_its_seed(tmp_path):
+    folder = small_language_model(TOKENIZERS[0], 0, 1, 32, 256)
+    folder.save_pretrained(tmp_path / "base")
+    TOKENIZERS[0].save_pretrained(tmp_path / "base")
+    task, home = animals(), tmp_path / "runs"
+
+    def asked(shots, seed):
+        return few_shot_once(tmp_path / "base", task, shots, seed, home)
+
+    assert asked(0, 0).id == asked(0, 1).id, "without shots there is nothing to draw"
+    runs = [asked(0, 0), asked(2, 0), asked(2, 1), asked(3, 0)]
+    assert len({run.id for run in runs}) == 4
+    model, tokenizer = language_model(tmp_path / "base")
+    ours = answer(model, tokenizer, task.with_shots(2, 1))
+    kept = runs[2].predictions("test-choice")
+    assert list(kept.id) == [one.id for one in task.test]
+    np.testing.assert_allclose(kept.logits, ours.logits, atol=1e-4)
+    assert not np.allclose(kept.logits, runs[1].predictions("test-choice").logits)
 
 
 def test_a_pretrained_version_is_kept_once_and_read_back(tmp_path):

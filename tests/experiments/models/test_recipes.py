@@ -292,6 +292,17 @@ def test_images_at_the_paper_scale_hold_nothing_out(monkeypatch, tmp_path):
         assert len(method(name).grid("paper", notebook="distillation")) == 1, "nothing is chosen"
 
 
+def test_where_nothing_is_chosen_all_images_are_trained_on(monkeypatch, tmp_path):
+    make_hub_cache.main(tmp_path, (), ("images",))
+    given = {"data_dir": str(tmp_path / "folders"), "task": "imagenet", "scale": "mini"}
+    for names, choosing, size in (((), False, 36), (("imagenet",), True, 36)):
+        monkeypatch.setattr(recipes, "ALL_IMAGES", names)
+        experiment = begin_with_images(parameters(**given), {}, choosing=choosing)
+        assert (len(experiment.task.train), experiment.undivided) == (size, False)
+    experiment = begin_with_images(parameters(**given), {}, choosing=False)
+    assert (len(experiment.task.train), experiment.undivided) == (40, True)
+
+
 def test_two_sizes_are_encoders_only_for_texts_beyond_smoke(monkeypatch):
     asked, made = [], (tiny.RECIPE, replace(tiny.RECIPE, layers=2))
     monkeypatch.setattr(recipes, "upgrade_recipes", lambda *given: given)

@@ -83,9 +83,11 @@ def test_one_entry_is_enough(monkeypatch):
     assert method("new").grid("smoke") == [("made", 2.0)] and "new" in usable()
 
 
-def test_a_row_says_when_squared_differences_are_averaged_over_classes():
-    summed, averaged = (method("FD-LM").make(over_classes=one) for one in ("sum", "mean"))
-    assert setting_words(averaged) == f"{setting_words(summed)}, mean over classes"
+def test_a_row_says_whether_squared_differences_are_summed_or_averaged_over_classes():
+    for one in ("sum", "mean"):
+        told = setting_words(method("FD-LM").make(over_classes=one))
+        assert told == f"α 1, β 5, λ 1, {one} over classes"
+    assert setting_words(method("ELODI").make()) == "λ 1, sum over classes"
     by_kl = method("FD-KL").make(distance="kl", over_classes="mean")
     assert "classes" not in setting_words(by_kl)
     assert by_kl.configuration() == method("FD-KL").make(distance="kl").configuration()

@@ -158,8 +158,9 @@ def test_only_what_a_table_trains_must_be_there(monkeypatch, table, task, traine
     images = replace(tiny.image_task(), name=task)
     names = [f"microsoft/resnet-{size}" for size in trained]
 
-    def begun(chosen, papers, whole):
-        assert not whole and {*papers[task]} == (set(names) if task == "inaturalist" else set())
+    def begun(chosen, papers, whole, choosing):
+        assert not whole and choosing
+        assert {*papers[task]} == (set(names) if task == "inaturalist" else set())
         return Experiment(images, "paper", "asked for")
 
     monkeypatch.setattr(room, "begin_with_images", begun)

@@ -10,10 +10,13 @@ import pytest
 import tiny
 import torch
 from safetensors.torch import load_file
+from transformers import ConvNextImageProcessorPil, ResNetForImageClassification
 
 from compatkit.ensembles import average_logits
 from compatkit.experiments.models.recipes import Recipe
 from compatkit.experiments.studies.ensemble_figures import (
+    IMAGENET_ZOO,
+    NOT_IN_ZOO,
     Sides,
     as_published_once,
     flip_picture,
@@ -21,6 +24,7 @@ from compatkit.experiments.studies.ensemble_figures import (
     size_rows,
     sizes_up_to,
     zoo,
+    zoo_notes,
     zoo_picture,
     zoo_rows,
 )
@@ -134,9 +138,38 @@ def test_a_classifier_of_others_may_be_there_as_bin_alone(tmp_path, monkeypatch)
             weights = folder / "model.safetensors"
             torch.save(load_file(weights), folder / "pytorch_model.bin")
             weights.unlink()
-        recipe = Recipe("image", kind, str(folder), side=32, crop=24)
+        recipe = Recipe("image", kind, str(folder))
         answered.append(as_published_once(task, recipe).predictions("test"))
     assert np.array_equal(answered[0].logits, answered[1].logits) and len(answered[0]) == 8
+
+
+def test_a_classifier_of_others_sees_images_as_its_own_processor_makes_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path / "runs"))
+    make_hub_cache.make_images(tmp_path)
+    task, folder = load_task("imagenet", tmp_path), tmp_path / "model"
+    folder.mkdir()
+    make_hub_cache.make_resnet(folder, "microsoft/resnet-18")
+    model, found = ResNetForImageClassification.from_pretrained(folder).eval(), []
+    for share in (0.5, 1.0):  # of the image's shorter side
+        own = ConvNextImageProcessorPil(size={"shortest_edge": 32}, crop_pct=share)
+        own.save_pretrained(folder)
+        recipe = Recipe("image", f"cropped to {share}", str(folder))
+        found.append(as_published_once(task, recipe).predictions("test").logits)
+        pixels = own([row["image"].convert("RGB") for row in task.test], return_tensors="pt")
+        with torch.no_grad():
+            np.testing.assert_allclose(found[-1], model(**pixels).logits.numpy(), atol=1e-4)
+    assert not np.allclose(*found)
+
+
+def test_what_the_papers_zoo_has_and_ours_lacks_is_named():
+    published = {name: [OLDS[0]] * 2 for name in IMAGENET_ZOO}
+    diagonal, networks = zoo_notes(published, published)
+    assert all(name in diagonal for name in IMAGENET_ZOO) and "twice, are missing" in diagonal
+    assert all(name in networks for name in NOT_IN_ZOO)
+    trained = {"trained": OLDS[:2]}
+    assert zoo_notes(trained, {"trained": NEWS[:2]}) == ()
+    told = zoo_notes(published, published, "answers of others")
+    assert "by their answers in answers of others" in told[0]
 
 
 def test_flips_are_counted_where_the_ensemble_is_uncertain(capsys):

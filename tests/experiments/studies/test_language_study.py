@@ -103,6 +103,23 @@ def test_a_table_of_another_measure_names_those_that_there_are():
 # --- which upgrades -------------------------------------------------------------------------------
 
 
+def test_with_shots_any_two_models_are_asked_as_they_are(monkeypatch, no_models):
+    task, sums = stories(), load_questions("arithmetic")
+    given = asked(table="shots", encoder="first, second", scale="mini")
+    assert scale_and_upgrades(given, task)[2] == {"": ("first", "second")}
+    no_models["second"] = "second is not there"
+    with pytest.raises(FileNotFoundError, match="table shots: second is not there"):
+        scale_and_upgrades(given, task)
+    for scale, of in (("smoke", task), ("mini", sums)):  # models made on the spot
+        found = scale_and_upgrades(asked(table="shots", encoder="second", scale=scale), of)
+        assert found[2] == {"": ("version 1", "version 2")}
+    for wrong in ({"upgrade": "a"}, {"evaluation": "harness"}, {"scale": "paper"}):
+        with pytest.raises(ValueError, match="-p encoder OLD,NEW"):
+            scale_and_upgrades(asked(table="shots", **wrong), task)
+    with pytest.raises(ValueError, match="encoder names 3 models"):
+        scale_and_upgrades(asked(table="shots", encoder="a,b,c"), task)
+
+
 def test_a_missing_model_of_another_upgrade_does_not_matter(monkeypatch, no_models):
     on_a_gpu(monkeypatch)
     all_of("d", no_models)

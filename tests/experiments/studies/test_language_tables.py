@@ -3,6 +3,7 @@ what is kept of them.
 """
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ from made_studies import chosen_answers, scored, stories, study_of
 
 from compatkit.experiments.models.language_trainings import CompatibilitySetting
 from compatkit.experiments.reporting.result_tables import Row
-from compatkit.experiments.studies import language_tables
+from compatkit.experiments.studies import language_study, language_tables
 from compatkit.experiments.studies.language_study import ScoredUpgrade, TrainedUpgrade
 from compatkit.experiments.studies.language_tables import (
     above_chance,
@@ -23,6 +24,7 @@ from compatkit.experiments.studies.language_tables import (
     notes,
     percent,
     result_table,
+    shot_rows,
     with_choice,
 )
 from compatkit.experiments.studies.study import Upgrade
@@ -37,8 +39,9 @@ def test_all_runs_behind_a_table_are_published(monkeypatch):
     runs = TrainedUpgrade([old], [new], {"setting": [treated]}, [copied])
     task = SimpleNamespace(name="arithmetic", measures=("choice",))
     study = SimpleNamespace(task=task, bases={"a": "a hub id"}, runs={"c": runs})
+    study.few_shot = {("a", 2): [SimpleNamespace(id="s")]}
     assert language_tables.keep_study(study, {}, {}).startswith("kept 0 tables")
-    assert [one.run.id for one in published] == ["o", "n", "c", "t"]
+    assert [one.run.id for one in published] == ["o", "n", "c", "t", "s"]
 
 
 def test_figure_5_counts_other_wrong_answers_too():
@@ -158,6 +161,43 @@ def test_a_table_of_models_at_chance_says_so():
     assert table.unjudged == "models at chance" and "models at chance" in table.title
     assert table.title.startswith("piqa, upgrade a, mini scale, MUSCLE, table main, by choice")
     assert table.command == "papermill nbs/muscle.ipynb -p task piqa -p scale mini"
+
+
+def test_rows_between_numbers_of_shots_seeds_and_models(monkeypatch):
+    monkeypatch.setattr(language_tables, "SHOTS", (0, 4))
+    monkeypatch.setattr(language_study, "model_folder", Path)
+    task = stories()  # on test: labels 0, 1
+
+    def run(name, prediction):
+        return chosen_answers(name, prediction, task).run
+
+    study = replace(study_of(task, table="shots"), upgrades={"": ("hub/first", "second")})
+    study.chosen.seeds = 2
+    both, none = [0, 1], [1, 0]
+    study.few_shot.update(
+        {
+            ("hub/first", 0): [run("a", both)] * 2,
+            ("hub/first", 4): [run("b", both), run("c", [0, 0])],
+            ("second", 0): [run("d", none)] * 2,
+            ("second", 4): [run("e", both), run("f", none)],
+        }
+    )
+    rows = {row.method: row for row in shot_rows(study)}
+    assert {name: (row.nfr[0], row.pfr[0]) for name, row in rows.items()} == {
+        "first, shots 0 → 4": (0.25, 0.0),
+        "second, shots 0 → 4": (0.0, 0.5),
+        "first, shots 4, drawn again": (0.25, 0.25),
+        "second, shots 4, drawn again": (0.5, 0.5),
+        "first → second, shots 0": (1.0, 0.0),
+        "first → second, shots 4": (0.25, 0.0),
+    }
+    again = rows["first, shots 4, drawn again"]
+    assert (again.old, again.new) == (("b", "c"), ("c", "b")) and again.seeds == 2
+    table = result_table(study, list(rows.values()))
+    assert table.title.startswith("piqa, mini scale, in-context learning, by choice")
+    assert table.unjudged == "models at chance" and "first; second" in table.notes[1]
+    study.chosen.seeds = 1
+    assert not [row for row in shot_rows(study) if "again" in row.method]
 
 
 def test_summaries_are_compared_with_one_summary_for_all():
