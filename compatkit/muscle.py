@@ -34,7 +34,6 @@ from compatkit.language.teachers import (
     model_fingerprint,
 )
 
-
 # %% ../nbs/muscle.ipynb #a9d20d81
 if TYPE_CHECKING:
     from peft import PeftModel
