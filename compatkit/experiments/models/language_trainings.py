@@ -72,6 +72,10 @@ class LanguageRecipe:
     weight_decay: float = 0.1
     precision: str = "float32"
 
+    def identity(self) -> dict:
+        """The recipe as it enters a run's configuration."""
+        return asdict(self)
+
     def arguments(self) -> dict:
         """The recipe's part of transformers.TrainingArguments."""
         return {
@@ -101,7 +105,7 @@ def pretrain_once(
         "kind": "pretrain",
         "tasks": [task.title for task in tasks],
         "data": {task.name: task.fingerprint[:16] for task in tasks},
-        "recipe": asdict(recipe),
+        "recipe": recipe.identity(),
         "seed": seed,
     }
     return run_once(configuration, lambda folder: _pretrained(recipe, tasks, seed, folder), home)

@@ -198,9 +198,8 @@ class EmbeddingStudy:
         """Say what is trained."""
         seeds, (old, new) = self.study.seeds, self.recipes
         tried = sum(map(len, self.settings().values()))
-        recipes = [None if one.model == "layers" else one for one in (old, new)]  # seconds each
-        olds = Planned("old encoders", seeds, recipes[0], task=self.update.old)
-        news = Planned("new encoders", seeds * (1 + tried), recipes[1])
+        olds = Planned("old encoders", seeds, old, task=self.update.old)
+        news = Planned("new encoders", seeds * (1 + tried), new)
         searches = seeds * (2 * tried + 7 + 3 * (len(SHARES) - 1))
         self.study.plan(self.update.name, olds, news, Planned("searches", searches))
 

@@ -290,10 +290,15 @@ class RerankingStudy(Study):
     def plan_all(self) -> None:
         """Say what is trained and asked."""
         kinds = 3 if self.chosen.table == "candidates" else 2
-        counts = {"bases": 2, "task adapters": 2 * self.seeds, "lots of candidates": kinds}
-        counts["lots of candidates"] *= self.seeds
-        counts["choices"] = self.seeds * (6 if self.chosen.table == "candidates" else 12)
-        self.plan("reranking", *(Planned(name, number) for name, number in counts.items()))
+        choices = 6 if self.chosen.table == "candidates" else 12
+        adapters = adapter_recipe(self.scale, self.chosen.max_steps)
+        self.plan(
+            "reranking",
+            *(Planned("bases", 1, base) for base in self.recipes),
+            Planned("task adapters", 2 * self.seeds, adapters),
+            Planned("lots of candidates", kinds * self.seeds),
+            Planned("choices", choices * self.seeds),
+        )
 
     def running(self, labels: dict | None = None) -> AbstractContextManager:
         """As of every study, with the task's labels by measure."""

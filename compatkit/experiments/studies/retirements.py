@@ -205,12 +205,13 @@ class RetirementStudy:
         seeds, update = self.study.seeds, self.update
         labelled, pool_size = len(update.new.train), len(self.traffic.rows)
         longer = self.student_recipe.epochs * (labelled + pool_size) / labelled
+        olds = {"data": 0, "a": seeds, "b": 1}[self.upgrade]  # a linear model serves all seeds
         print(f"{pool_size:,} unlabelled examples, {labelled:,} labelled")
         self.study.plan(
             f"{update.name}, upgrade {self.upgrade}",
             Planned("the new models' beginnings", seeds, self.first_recipe, task=update.old),
             Planned("new", seeds, self.new_recipe, task=update.new),
-            Planned("old", seeds * (self.upgrade == "a"), self.old_recipe, task=update.old),
+            Planned("old", olds, self.old_recipe, task=update.old),
             Planned("student", seeds * students, self.student_recipe, longer, update.new),
             Planned("treated", seeds * treated, self.new_recipe, task=update.new),
         )
@@ -220,7 +221,7 @@ class RetirementStudy:
         first = {"stage": "old", "splits": ("new_train", *JUDGED), **self.arguments}
         for seed in range(len(self.starts), self.study.seeds):
             start = update_once(self.update, self.first_recipe, seed, **first)
-            self.starts.append(start)
+            self.starts.append(self.study.begin_with(start))
             self.olds.append(self.keep(self._old(seed, start), logits=True))
             trained = (self.update, self.new_recipe, 1000 + seed, start)
             new = update_once(*trained, splits=JUDGED, **self.arguments)

@@ -92,6 +92,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from transformers import PreTrainedTokenizerBase
 
+    from compatkit.experiments.models.embedding_trainings import LayersRecipe
+    from compatkit.experiments.models.language_trainings import LanguageRecipe
+    from compatkit.language.adapters import AdapterRecipe
     from compatkit.training.images import Preparation
 
 # %% ../../../nbs/experiments/studies/study.ipynb #d5e11e31
@@ -387,7 +390,8 @@ class Planned(NamedTuple):
 
     kind: str  # in words, such as "old" or "distilled"
     number: int  # of trainings
-    recipe: Recipe | None = None  # None: nothing that takes time
+    # None: nothing is trained; of anything but a Recipe the time is not foretold
+    recipe: "Recipe | LayersRecipe | LanguageRecipe | AdapterRecipe | None" = None
     epochs: float | None = None  # of each training; None: the recipe's
     task: Task | None = None  # what it trains on; None: the study's task
     kept: int = 0  # sets of weights that each training leaves
@@ -406,7 +410,8 @@ class Planned(NamedTuple):
 
     def seconds(self, task: Task) -> float:
         """About how long these trainings take here."""
-        if self.recipe is None or not self.number or self.recipe.model == "linear":
+        takes_time = isinstance(self.recipe, Recipe) and self.recipe.model != "linear"
+        if not (takes_time and self.number):
             return 0.0
         epochs = self.recipe.epochs if self.epochs is None else self.epochs
         return self.number * epochs * seconds_per_epoch(self.recipe, self.task or task)
@@ -525,6 +530,7 @@ class Study:
         self.seeds = min(asked, fewer or asked)
         self.runs: dict[str, Run] = {}  # every run of this study by its id
         self._published: dict[str, dict] = {}  # how each is published
+        self._beginnings: dict[str, Run] = {}  # runs that others begin with, which no row reads
         self._planned: list[Planned] | None = None  # once a plan was said
         self._seconds, self._bar = 0.0, None
         self.asked = self.seeds  # while seeds are done one after another, `seeds` is fewer
@@ -611,7 +617,7 @@ class Study:
         finally:
             self._bar = None
         if (self.scale == "smoke" or self.wiring) and self._planned is not None:
-            refuse_another_plan(self._planned, self.runs.values())
+            refuse_another_plan(self._planned, (self.runs | self._beginnings).values())
 
     def seed_by_seed(self) -> Iterator[int]:
         """1, 2, … up to all seeds; inside a loop over it the study has just so many.
@@ -643,6 +649,12 @@ class Study:
             self._published[run.id] = {"logits": logits, "splits": tuple(splits)}
         self.runs.setdefault(run.id, run)  # a search gives it again, as the old model sees it
         return run
+
+    def begin_with(self, run: Run) -> Run:
+        """Count a run that others begin with and no row reads: it is not published."""
+        if self._bar is not None and run.id not in self.runs:
+            self._bar.update(run)
+        return self._beginnings.setdefault(run.id, run)
 
     def train(
         self,

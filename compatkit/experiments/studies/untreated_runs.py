@@ -219,12 +219,14 @@ class UntreatedRuns:
                 f"trains them: {self.command_to_train}{self._of_other_numbers(study.scale)}"
             )
         recipes = {name: self._recipes(study, name, sides) for name, sides in both.items()}
-        for name, sides in both.items():
-            kinds = zip(("old", "new"), sides, recipes[name], (0, 1))
-            planned = [
-                Planned(kind, study.seeds * (runs is None), of, kept=kept)
-                for kind, runs, of, kept in kinds
-            ]
+
+        def trained(recipe: Recipe | None) -> int:
+            """How many models of a recipe; None: they were found."""
+            return 0 if recipe is None else 1 if recipe.deterministic else study.seeds
+
+        for name in both:
+            kinds = zip(("old", "new"), recipes[name], (0, 1))
+            planned = [Planned(kind, trained(of), of, kept=kept) for kind, of, kept in kinds]
             study.plan(f"upgrade {name}", *planned)
         with study.running():
             return {name: self._upgrade(study, name, *both[name], *recipes[name]) for name in both}
