@@ -394,7 +394,19 @@ def test_a_setting_is_that_of_the_treatment_inside():
     """A treatment that asks the old model about changed images holds the one that trains."""
     inner = FocalDistillation("logits", weight=0.3, over_classes="sum").configuration()
     held = {"kind": "fine_tune", "treatment": {"name": "WithOldModel", "treatment": inner}}
-    assert verification._words_of(held, [held]) == "α 1, β 5, λ 0.3"
+    words = verification._words_of(held, [held])
+    assert words == "α 1, β 5, λ 0.3, sum over classes"
+
+
+@pytest.mark.parametrize("further", ["", ", FD-LM", "; all classes: 72.50%"])
+def test_a_table_that_did_not_tell_the_sum_over_classes_tells_it_anew(monkeypatch, further):
+    told = "α 1, β 5, λ 1, sum over classes"
+    monkeypatch.setattr(verification, "_configured", lambda kept, row: told)
+    for before in ("α 1, β 5, λ 1", told):
+        row = Row("FD-LM", before + further)
+        assert verification._with_classes(None, row) == told + further
+    other = Row("FD-LM", "α 1, β 2, λ 1")  # which its runs do not have: not for renewal to mend
+    assert verification._with_classes(None, other) == other.setting
 
 
 def test_saved_verdicts_and_summaries_are_of_todays_tables(tmp_path):
