@@ -143,7 +143,7 @@ def test_a_setting_is_that_of_the_treatment_inside():
     """A treatment that asks the old model about changed images holds the one that trains."""
     inner = FocalDistillation("logits", weight=0.3, over_classes="sum").configuration()
     held = {"kind": "fine_tune", "treatment": {"name": "WithOldModel", "treatment": inner}}
-    assert setting_words_of([held]) == "α 1, β 5, λ 0.3"
+    assert setting_words_of([held]) == "α 1, β 5, λ 0.3, sum over classes"
 
 
 def test_a_setting_is_told_from_the_recipe():
