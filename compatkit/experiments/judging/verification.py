@@ -203,16 +203,6 @@ def _configured(kept: KeptTable, row: Row) -> str:
     return setting_words_of(held) if held else ""
 
 
-def _with_classes(kept: KeptTable, row: Row) -> str:
-    """A row's setting with whether squared differences were summed over classes, which tables
-    did not tell before.
-    """
-    words = _configured(kept, row)
-    before = words.removesuffix(", sum over classes")
-    silent = row.setting.startswith(before) and not row.setting.startswith(words)
-    return words + row.setting.removeprefix(before) if silent else row.setting
-
-
 def _chosen_alpha(kept: KeptTable, row: Row):
     """The Choice of a dial of BCWI's tables on selection; None for a row that was not chosen."""
     from compatkit.bcwi import choose_alpha
@@ -520,8 +510,6 @@ def _of_today(kept: KeptTable) -> ResultTable:
     made = replace(kept.table, rows=rows)
     if kept.kind in ("cost", "guarantee"):
         return made
-    rows = tuple(replace(row, setting=_with_classes(kept, row)) for row in rows)
-    made = replace(made, rows=rows)
     return replace(made, notes=notes_again(KeptTable(kept.shelf, kept.name, made)))
 
 

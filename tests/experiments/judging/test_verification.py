@@ -388,17 +388,6 @@ def test_measured_percentages_of_a_setting_may_move_where_rounding_may():
     assert not all(one.gap <= one.allowed for one in compare_rows(kept, made))
 
 
-@pytest.mark.parametrize("further", ["", ", FD-LM", "; all classes: 72.50%"])
-def test_a_table_that_did_not_tell_the_sum_over_classes_tells_it_anew(monkeypatch, further):
-    told = "α 1, β 5, λ 1, sum over classes"
-    monkeypatch.setattr(verification, "_configured", lambda kept, row: told)
-    for before in ("α 1, β 5, λ 1", told):
-        row = Row("FD-LM", before + further)
-        assert verification._with_classes(None, row) == told + further
-    other = Row("FD-LM", "α 1, β 2, λ 1")  # which its runs do not have: not for renewal to mend
-    assert verification._with_classes(None, other) == other.setting
-
-
 def test_saved_verdicts_and_summaries_are_of_todays_tables(tmp_path):
     assert [one.word for one in verify_saved(ROOT, ROOT / "results")] == ["same"] * 3
     assert [one.word for one in verify_saved(ROOT, tmp_path)] == ["differs"] * 3
