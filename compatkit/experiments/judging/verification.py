@@ -136,8 +136,7 @@ def row_again(kept: KeptTable, row: Row) -> Row:
 # %% ../../../nbs/experiments/judging/verification.ipynb #1c630dda
 def _said(made: Row, kept: KeptTable, row: Row) -> Row:
     """The row with what its setting must say of the accuracies behind it."""
-    setting = _with_classes(kept, made)
-    setting = _DIAL.sub(lambda found: _dial_words(kept, row) or found[0], setting)
+    setting = _DIAL.sub(lambda found: _dial_words(kept, row) or found[0], made.setting)
     if "its old model:" in setting:
         right = _mean_accuracy(kept, kept.old_side(row), among_known=True)
         setting = re.sub(r"its old model: [\d.]+%", f"its old model: {right:.2%}", setting)
