@@ -95,7 +95,6 @@ if TYPE_CHECKING:
     from compatkit.experiments.models.embedding_trainings import LayersRecipe
     from compatkit.experiments.models.language_trainings import LanguageRecipe
     from compatkit.language.adapters import AdapterRecipe
-
     from compatkit.training.images import Preparation
 
 # %% ../../../nbs/experiments/studies/study.ipynb #d5e11e31

@@ -226,10 +226,7 @@ class UntreatedRuns:
 
         for name in both:
             kinds = zip(("old", "new"), recipes[name], (0, 1))
-            planned = [
-                Planned(kind, trained(of), of, kept=kept)
-                for kind, of, kept in kinds
-            ]
+            planned = [Planned(kind, trained(of), of, kept=kept) for kind, of, kept in kinds]
             study.plan(f"upgrade {name}", *planned)
         with study.running():
             return {name: self._upgrade(study, name, *both[name], *recipes[name]) for name in both}
