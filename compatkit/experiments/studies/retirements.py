@@ -205,7 +205,9 @@ class RetirementStudy:
         seeds, update = self.study.seeds, self.update
         labelled, pool_size = len(update.new.train), len(self.traffic.rows)
         longer = self.student_recipe.epochs * (labelled + pool_size) / labelled
-        olds = {"data": 0, "a": seeds, "b": 1}[self.upgrade]  # a linear model serves all seeds
+        olds = 1 if self.old_recipe.deterministic else seeds
+        if self.old_recipe == self.first_recipe:  # the beginnings are the old models
+            olds = 0
         print(f"{pool_size:,} unlabelled examples, {labelled:,} labelled")
         self.study.plan(
             f"{update.name}, upgrade {self.upgrade}",
