@@ -2,6 +2,7 @@
 input named.
 """
 
+import copy
 import json
 import os
 import re
@@ -240,6 +241,7 @@ def test_no_score_depends_on_the_batch_or_on_the_order():
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_what_all_contexts_begin_with_is_read_once(monkeypatch, wrapped):
     model, tokenizer, task = small()
+    model = copy.deepcopy(model)  # which others ask too
     asked, read = task.with_shots(4).test, []
     if wrapped:  # by an adapter
         lora = LoraConfig(target_modules=["q_proj"], task_type="CAUSAL_LM")

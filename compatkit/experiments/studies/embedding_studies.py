@@ -288,7 +288,7 @@ class EmbeddingStudy:
             row = measure(method, olds, answers(there, "selection"))
             tried.append((setting, float(recall), row.nfr[0], own, there))
         recalls, rates = ([one[place] for one in tried] for place in (1, 2))
-        best = lowest_nfr(recalls, rates, least, WITHIN)
+        best = lowest_nfr(recalls, rates, least - WITHIN, margin=0.0)
         taken = tried[int(np.argmax(recalls)) if best is None else best]
         shown = tuple(one[:3] for one in tried)
         return Chosen(method, taken[0], best is not None, taken[3], taken[4], shown)

@@ -372,5 +372,5 @@ def planned(study: Study) -> list[Planned]:
 def _of_the_zoo(name: str, recipe: Recipe, seeds: int, every: dict) -> Planned:
     """A model of the zoo, on both sides; a published one answers selection and test alone."""
     if recipe.model == "image":
-        return Planned(name, 1, recipe, 0)
+        return Planned(name, 1, replace(recipe, crop=224), 0)  # as their processors cut images
     return Planned(name, 1 if recipe.deterministic else 2 * seeds, recipe, **every)

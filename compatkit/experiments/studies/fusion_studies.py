@@ -223,7 +223,10 @@ class FusionStudy:
             trainings_of_search(len(grid), seeds) if grid else 0
             for grid in (self.distillations, self.gates)
         )
-        olds, every = 1 if old.deterministic else seeds, sum(map(len, _splits(task)))
+        before = self.upgrades[: self.upgrades.index(name)]
+        shared = any(self.recipes(one)[0] == old for one in before)  # its models are there already
+        olds = 0 if shared else 1 if old.deterministic else seeds
+        every = sum(map(len, _splits(task)))
         fold = {"share": 4 / 5, "answered": len(task.train) // 5}
         return [
             Planned("old", olds, old, answered=every),

@@ -84,7 +84,7 @@ def test_a_searched_method_says_its_setting_and_whether_it_was_on_a_par():
     found = Search(LogitDifferenceInhibition(0.1, 2), [WRONG], [], False)
     method = Compared.of("ELODI", [RIGHT], found)
     assert (method.olds, method.news, method.models) == ([RIGHT], [WRONG], 1)
-    assert method.setting == "λ 0.1, top 2" and not method.qualified
+    assert method.setting == "λ 0.1, top 2, sum over classes" and not method.qualified
 
 
 def test_pct_prints_errors_of_both_sides():
