@@ -317,17 +317,19 @@ def _headline(sentence: str, found: Judged) -> str:
     return f"“{sentence}”: {'. '.join(named)}."
 
 
-def _came_out(given: Sequence[Evidence], with_numbers: bool = True) -> str:
-    """The verdicts on a claim, and the numbers of the clearest one."""
+def _verdicts_by_place(given: Sequence[Evidence]) -> str:
+    """The verdicts on a claim with the upgrades on which they were reached."""
     places: dict[str, list[str]] = {}
     for one in given:
         places.setdefault(one.word, []).append(place_of(one.name))
-    told = "; ".join(f"{word} on {', '.join(where)}" for word, where in places.items())
-    if not with_numbers:
-        return told
+    return "; ".join(f"{word} on {', '.join(where)}" for word, where in places.items())
+
+
+def _came_out(given: Sequence[Evidence]) -> str:
+    """The same, and the numbers of the clearest one."""
     clear = min((one for one in given if one.word != NOT_TESTED), key=_p, default=None)
     numbers = f" ({place_of(clear.name)}: {clear.words.split(';')[0]})" if clear else ""
-    return told + numbers
+    return _verdicts_by_place(given) + numbers
 
 
 def _p(one: Evidence) -> float:
@@ -349,20 +351,21 @@ def headlines(
     results: str | Path | None = None,  # the folder results/; the project's by default
 ) -> list[Headline]:
     """The claims whose figures a paper prints, and the first one of what prints none, where some
-    kept table bears on them.
+    kept table tests them.
     """
     tables, found = kept_tables(results), [pair for pair in judged(results) if pair[1]]
     printing = {claim.paper for claim, _ in found if claim.printed}
     told = {claim.paper: claim for claim, _ in reversed(found) if claim.paper not in printing}
     asked = (pair for pair in found if pair[0].printed or told.get(pair[0].paper) == pair[0])
-    return [_measured(claim, given, tables) for claim, given in asked]
+    tested = (pair for pair in asked if {one.word for one in pair[1]} != {NOT_TESTED})
+    return [_measured(claim, given, tables) for claim, given in tested]
 
 
 def _measured(claim: Claim, given: Sequence[Evidence], tables: Mapping) -> Headline:
     """A headline, measured on the table on which its verdict is clearest."""
     clear = min(given, key=_p)
     rows = {row.method: row for row in tables[clear.name].rows}
-    treated, verdicts = claim.rows[0], _came_out(given, False)
+    treated, verdicts = claim.rows[0], _verdicts_by_place(given)
     difference = f"{place_of(clear.name)}: {clear.words.split(';')[0]}"
     if not claim.printed:
         seeds = next(row.seeds for name, row in rows.items() if name.startswith(treated))

@@ -70,7 +70,7 @@ def other_gate(table, shelf):
 
 
 def hidden_loss(table, shelf):
-    """Nobody was on a par, and the row does not say so any more."""
+    """No setting qualified, and the row does not say so any more."""
     distilled = row(table, "dynamic distillation")
     assert distilled.pop("qualified") is False
 
