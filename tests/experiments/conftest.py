@@ -14,7 +14,7 @@ STUDY = "gated-fusion-pydoc"
 @pytest.fixture(scope="session")
 def truth():
     """The embedded task's labels, loaded once."""
-    return truth_of("gated_fusion", "pydoc", "main")
+    return truth_of("pydoc")
 
 
 @pytest.fixture

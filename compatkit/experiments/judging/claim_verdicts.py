@@ -159,7 +159,7 @@ def digest_of(
 ) -> str:
     """What tells a table's content from another's."""
     rows = [
-        [row.method, row.setting, row.seeds, row.nfr, row.accuracy, row.records]
+        [row.method, str(row.setting), row.seeds, row.nfr, row.accuracy, row.records]
         for row in table.rows
     ]
     return _hashed(rows)
@@ -208,11 +208,26 @@ class Evidence(NamedTuple):
 
     name: str  # of the deciding table
     word: str  # one of VERDICTS
-    words: str  # the numbers
+    remarks: str = ""  # why it is so, beside the numbers
     favour: float = 0.0  # how far the deciding mean lies on the claim's side
     # two-sided, of the comparison that decides: the least clear one of a claim that is reproduced;
     # 1 where nothing was compared
     p: float = 1.0
+    pair: Compared | None = None  # what decides
+    found: PairedDifference | None = None  # its difference with the interval, as fractions
+
+    @property
+    def difference(self) -> str:
+        """The deciding difference in points; "" where nothing was compared."""
+        if self.pair is None:
+            return ""
+        mean, low, high = (100 * one for one in self.found)
+        return f"{_told(self.pair)} {mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+    @property
+    def words(self) -> str:
+        """All that is said of the verdict."""
+        return "; ".join(filter(None, [self.difference, self.remarks]))
 
 
 REPRODUCED, PAID, OPEN, OPPOSITE = "reproduced", "fewer flips, less accurate", "open", "opposite"
@@ -264,7 +279,8 @@ def judge(
     if lost and claim.with_margin and word == REPRODUCED:  # selection says that the others lose
         word = OPEN
     notes = [few] * bool(lost) + [f"{', '.join(beyond)}: nowhere as accurate"] * bool(beyond)
-    return least._replace(name=name, word=word, words="; ".join([least.words, *notes]), p=p)
+    remarks = "; ".join(filter(None, [least.remarks, *notes]))
+    return least._replace(name=name, word=word, remarks=remarks, p=p)
 
 
 def _vague(claim: Claim, table: ResultTable, pair: Compared) -> str:
@@ -345,12 +361,11 @@ def _judged(
     if word == REPRODUCED and not (claim.with_margin or claim.denied or told) and row.loses:
         word = PAID
     arm = found.arm()
-    numbers = f"{100 * found.mean:+.2f} [{100 * (found.mean - arm):+.2f}, "
-    numbers += f"{100 * (found.mean + arm):+.2f}]" + (f"; {reason}" if reason else "")
+    interval = PairedDifference(found.mean, found.mean - arm, found.mean + arm)
     wanted_low = not claim.with_margin and not claim.higher
     favour = -found.mean if wanted_low != claim.denied else found.mean
     p = min(1.0, found.p(_limit(claim, word)) * (among if word == OPPOSITE else 1))
-    return Evidence("", word, f"{_told(pair)} {numbers}", favour, p)
+    return Evidence("", word, reason, favour, p, pair, interval)
 
 
 def _limit(claim: Claim, word: str) -> float:
@@ -434,8 +449,8 @@ def _among_all(found: Judged) -> Judged:
         """The evidence, open where it is not clear among the others."""
         if one.word in (OPEN, NOT_TESTED) or rate <= 0.05:
             return one
-        words = f"{one.words}; not clear among {among} trials of this paper (adjusted p {rate:.2f})"
-        return one._replace(word=OPEN, words=words)
+        why = f"not clear among {among} trials of this paper (adjusted p {rate:.2f})"
+        return one._replace(word=OPEN, remarks="; ".join(filter(None, [one.remarks, why])))
 
     return [
         (claim, [clear(one, *rates.get((number, one.name), ())) for one in given])

@@ -118,8 +118,10 @@ class Seen:
     def _known(self, quantity: str) -> list | None:
         """Ids of the known classes, on which a quantity is measured where classes were added."""
         kept = self.kept
-        all_of_them = quantity == ALL_CLASSES or quantity == ACCURACY and kept.notebook == "bcwi"
-        return None if kept.known is None or all_of_them else kept.known("test")
+        if kept.known is None or quantity == ALL_CLASSES:
+            return None
+        over_all = any("known" in one for row in kept.rows.values() for one in row.by_seed)
+        return None if quantity == ACCURACY and over_all else kept.known("test")
 
 
 def _example(quantity: str, old: Predictions, new: Predictions) -> np.ndarray:
@@ -205,9 +207,8 @@ def _relative_nfr(seen: Seen, asked: Compared) -> np.ndarray:
     if asked.other == "100 %":
         pairs = seen.pairs(asked.method)
         return np.array([_relative(old.correct, new.correct) - 1 for old, new in pairs])
-    epochs = epochs_of(seen.kept)
-    (treated,) = (name for name in epochs if name.startswith("FD"))
-    pairs = list(zip(epochs[treated], epochs["no treatment"], strict=True))
+    plain, treated = epochs_of(seen.kept).values()
+    pairs = list(zip(treated, plain, strict=True))
     asked_for = pairs[: -(-len(pairs) // 5)] if asked.other == EARLY else pairs[-1:]
     return np.mean([_relative_to(seen.kept, *pair) for pair in asked_for], 0)
 
@@ -335,7 +336,7 @@ def difference_of(
     other = asked.other or _untreated(seen, asked.method)
     first = seen.values(asked.method, asked.quantity)
     second = asked.factor * seen.values(other, asked.quantity)
-    if seen.kept.kind == "figure3" and len(second) % len(first) == 0:
+    if seen.kept.table.form == "sizes" and len(second) % len(first) == 0:
         second = _of_members(first, second)
     seeds = min(len(first), len(second))
     return list(crossed_mean(first[:seeds] - second[:seeds]))
@@ -368,7 +369,7 @@ def table_evidence(kept: KeptTable) -> dict:
         except ZeroDivisionError:  # nothing flips: no ratio to it, and nothing to judge
             continue
     digests = {"digest": digest_of(kept.table), "content": content_of(kept.table)}
-    in_a_row = {"in_a_row": _in_a_row(kept)} if kept.kind == "figure2" else {}
+    in_a_row = {"in_a_row": _in_a_row(kept)} if kept.table.form == "zoo" else {}
     fronts = {row.method: _front(kept, row) for row in kept.table.rows if not row.qualified}
     told = {"fronts": {name: front for name, front in fronts.items() if front}}
     return digests | {"differences": found} | in_a_row | (told if told["fronts"] else {})
@@ -455,14 +456,11 @@ def _dials(kept: KeptTable) -> Iterator[tuple[str, list[Point]]]:
         yield FAMILIES[name].method, _mean_points(curves, ruled)
 
 
-_INTERPOLATED = ("BCWI", "FisherBCWI", "SoupBCWI")  # at the α that the rule of choice took
-
-
 def _row_points(kept: KeptTable, row: Row) -> list[Point]:
     """The points of a row: its curve where it was swept on test or trained at several strengths,
     every setting of its grid where it was searched, else itself; against the old models in use.
     """
-    interpolated = kept.notebook == "bcwi" and row.method.partition(" of ")[0] in _INTERPOLATED
+    interpolated = row.choice.get("rule") == "target"
     if row.tried or (interpolated and alphas_of(kept, row, "test")):
         curves = curves_of(kept, row, "test")
         return _mean_points(curves, lambda at: [(one.old, one.answers[at]) for one in curves])

@@ -17,7 +17,7 @@ import numpy as np
 
 # %% ../../../nbs/experiments/judging/guarantees.ipynb #a093ec53
 from ...decisions import AnswerGains, allowed_flips, joined_answers, margin_of, smallest_gain
-from ..reporting.result_tables import Row
+from ..reporting.result_tables import Row, Text
 from ...metrics import clopper_pearson, over_seeds
 from ...predictions import Predictions
 
@@ -147,14 +147,15 @@ def _certified_row(
     measured, above, on_rest, inside = zip(*drawn)
     exact = np.mean([expected_in_world(world, n, allowed, max_nfr) for world in worlds])
     draws = splits * len(worlds)
-    words = f"true NFR above the limit in {_share(above, draws)} of {splits:,} × {len(worlds)} "
+    words = f"true NFR above the limit in {_share(above, draws)} of {{splits:,}} × {len(worlds)} "
     words += f"splits (theory {exact:.1%})"
     if (others := len(worlds[0].evidence.gain) - n) >= REST:
         exact = np.mean([expected_on_rest(world, n, allowed, max_nfr) for world in worlds])
         words += f"; that of the other {others:,} in {_share(on_rest, draws)} (theory {exact:.1%})"
     words += f"; accuracy inside its interval in {np.mean(inside):.1%}"
     name = f"certified on {n:,}"
-    return Row(name, words, len(worlds), rests_on=records, **_spread(measured))
+    setting = Text(words, {"splits": splits})
+    return Row(name, setting, len(worlds), rests_on=records, **_spread(measured))
 
 
 def guarantee_rows(
@@ -171,7 +172,7 @@ def guarantee_rows(
         Row("new model", f"{size:,} examples", seeds, rests_on=records, **plain),
         Row(
             "price known without error",
-            f"NFR at most {max_nfr:.1%}",
+            Text("NFR at most {limit:.1%}", {"limit": max_nfr}),
             seeds,
             rests_on=records,
             **_spread(best),

@@ -6,7 +6,6 @@
 __all__ = ['Truth', 'truth_of', 'KeptRun', 'Shelf', 'KeptTable', 'alphas_of', 'curves_of', 'bare', 'upgrade_of', 'kept_upgrade']
 
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #02b08ba1
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,10 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 #| export
 
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #033e2ced
+from ..models.language_recipes import PER_CHARACTER, asked_by
 from ..models.recipes import Recipe, at_scale, takes_all_images
 from ..models.upgrades import Upgrade
 from ..reporting.expressions import Expression, PerSplit, at, from_data
-from ..reporting.result_tables import ResultTable, Row, kept_tables
+from ..reporting.result_tables import ResultTable, Row, Text, kept_tables
 from ..running.published import PublishedRun, published_runs
 from ..running.store import KeptName
 from ...predictions import Predictions, with_labels
@@ -83,45 +83,34 @@ def _of_examples(task) -> dict:
     }
 
 
-_OF_LANGUAGE = ("muscle", "reranking")  # notebooks whose tasks are questions
-
-
-def _asks_questions(notebook: str, task: str) -> bool:
-    """Whether a kept table is about questions: the decision rule's may be about either."""
-    from compatkit.language.tasks import LANGUAGE_TASKS
-
-    questions = ("arithmetic", *LANGUAGE_TASKS)
-    return notebook in _OF_LANGUAGE or (notebook == "decisions" and task in questions)
-
-
-def _trained_on(task: "Task", table: str, scale: str) -> "Task":
+def _trained_on(task: "Task", examples: str, scale: str) -> "Task":
     """The task with the part of its training split that a table's new models saw."""
-    whole = scale == "mini" and (table == "all_images" or takes_all_images(task))
+    whole = scale == "mini" and (examples == "all" or takes_all_images(task))
     return task if whole else at_scale(task, scale)
 
 
+_OF_TEXTS, _OF_IMAGES = ("add_data", "add_classes"), ("more_samples", "more_classes")
+
+
 def truth_of(
-    notebook: str,  # of the kept table
     task: str,
-    table: str,
+    examples: str = "",  # as the table has it
     data_dir: str | None = None,  # else $COMPATKIT_DATA, else the hub
     scale: str = "mini",  # of the table, on which the old model's part of the data depends
 ) -> Truth:
     """The labels of a table's examples; errors of `load_task` where the data are not at hand."""
-    if _asks_questions(notebook, task):
+    if examples == "questions":
         return _of_questions(task, data_dir)
-    from compatkit.training.data_updates import data_update, more_classes, more_samples
+    from compatkit.training import data_updates
     from compatkit.training.tasks import load_task
 
-    # the authors' split is a data update for every notebook: it is no task of its own
-    if notebook in ("bcwi", "retire_the_old") or task == "massive_adddata":
-        update = data_update(task, "add_classes" if table == "classes" else "add_data", data_dir)
+    if examples in _OF_TEXTS:
+        update = data_updates.data_update(task, examples, data_dir)
         return Truth(_of_examples(update.new), update)
     data = load_task(task, data_dir)
-    make = (
-        {"5a": more_samples, "5b": more_classes}.get(table) if notebook == "distillation" else None
-    )
-    update = make(_trained_on(data, table, scale)) if make else None
+    if examples not in _OF_IMAGES:
+        return Truth(_of_examples(data))
+    update = getattr(data_updates, examples)(_trained_on(data, examples, scale))
     return Truth(_of_examples(data), update)
 
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #6838508f
@@ -155,7 +144,7 @@ class KeptRun:
 
     def place(self, split: str) -> str:
         """The name under which the run keeps a split; KeyError where it keeps none."""
-        names = (split, f"new_{split}", f"{split}-{self.by.removesuffix(' per character')}")
+        names = (split, f"new_{split}", f"{split}-{asked_by(self.by)}")
         for name in names:
             if name in self.run.record["predictions"]:
                 return name
@@ -187,9 +176,9 @@ class KeptRun:
 
     def _by_measure(self, kept: Predictions, split: str) -> Predictions:
         """The answers to questions, by the measure."""
-        labels = self.truth.labels.get(f"{split}-{self.by.removesuffix(' per character')}")
+        labels = self.truth.labels.get(f"{split}-{asked_by(self.by)}")
         kept = kept if labels is None else with_labels(kept, labels)
-        if not self.by.endswith("per character"):
+        if self.by not in PER_CHARACTER:
             return kept
         from compatkit.language.models import length_normalized
 
@@ -203,15 +192,11 @@ class Shelf:
         self.tables, self.runs = kept_tables(results), published_runs(results)
         self.data_dir, self._truths, self._kept = data_dir or None, {}, {}
 
-    def truth(self, notebook: str, task: str, table: str, scale: str = "mini") -> Truth:
+    def truth(self, task: str, examples: str, scale: str = "mini") -> Truth:
         """The labels of a table's examples, loaded once."""
-        own = {"bcwi": ("classes",), "distillation": ("5a", "5b")}.get(notebook, ())
-        kind = "muscle" if _asks_questions(notebook, task) else ""
-        kind = notebook if notebook in ("bcwi", "retire_the_old") else kind
-        scaled = notebook == "distillation" and table in own
-        key = kind, task, table if table in own else "", scale if scaled else ""
+        key = task, examples, scale
         if key not in self._truths:
-            self._truths[key] = truth_of(notebook, task, table, self.data_dir, scale)
+            self._truths[key] = truth_of(task, examples, self.data_dir, scale)
         return self._truths[key]
 
     def run(self, name: str, truth: Truth, by: str = "") -> KeptRun:
@@ -243,7 +228,7 @@ class KeptTable:
     @cached_property
     def truth(self) -> Truth:
         """The labels of its examples."""
-        return self.shelf.truth(self.notebook, self.task, self.kind, self.scale)
+        return self.shelf.truth(self.task, self.table.examples, self.scale)
 
     @cached_property
     def rows(self) -> dict[str, Row]:
@@ -290,7 +275,7 @@ class KeptTable:
     @property
     def adds_classes(self) -> bool:
         """Whether the new model has classes that the old one does not know."""
-        return (self.notebook, self.kind) in (("bcwi", "classes"), ("distillation", "5b"))
+        return self.table.examples in ("add_classes", "more_classes")
 
     @property
     def known(self) -> Callable | None:
@@ -351,7 +336,8 @@ def upgrade_of(kept: KeptTable) -> Upgrade:
     selection and test.
     """
     chooses = kept.by == "choice"
-    if kept.notebook in (*_OF_LANGUAGE, "embeddings") and not chooses or kept.adds_classes:
+    other = kept.table.form == "searches" or (kept.by and not chooses)
+    if other or kept.adds_classes:
         what = "added classes" if kept.adds_classes else "other answers than a classifier's"
         raise ValueError(f"{kept.name} is about {what}: choose a table of classifiers or choices")
     if lacking := [one for one in ("old model", "new model") if one not in kept.rows]:
@@ -385,8 +371,8 @@ class _Base(NamedTuple):
 def _bases_of(kept: KeptTable) -> list[_Base]:
     """Both bases, as a note of the table tells them; ValueError where none does."""
     for note in kept.table.notes:
-        if told := re.fullmatch("old(?: base)?: (.*); new(?: base)?: (.*)", note):
-            return [_Base(one) for one in told.groups()]
+        if isinstance(note, Text) and {"old", "new"} <= set(note.values):
+            return [_Base(note.values[side]) for side in ("old", "new")]
     raise ValueError(f"{kept.name} has no note on its bases: choose a table that has one")
 
 
@@ -419,7 +405,7 @@ def _task_of(kept: KeptTable) -> "Task":
     if kept.truth.update is not None:
         return kept.truth.update.new
     task = load_task(kept.task, kept.shelf.data_dir)
-    return _trained_on(task, kept.kind, kept.scale)
+    return _trained_on(task, kept.table.examples, kept.scale)
 
 
 def kept_upgrade(

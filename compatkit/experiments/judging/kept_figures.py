@@ -6,7 +6,6 @@
 __all__ = ['voters_of', 'uncertain', 'epochs_of', 'runs_after_epochs', 'can_be_drawn', 'drawn_again', 'renew_pictures']
 
 # %% ../../../nbs/experiments/judging/kept_figures.ipynb #kf000003
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +24,7 @@ from compatkit.experiments.judging.kept_answers import (
     curves_of,
 )
 from ..reporting.accuracy_and_flips import accuracy_nfr_picture
+from ..reporting.expressions import Mean
 from ..reporting.result_tables import Row, keep_pictures, pictures_by_table
 from ...metrics import FlipCounts
 from ...retrieval import recall_at_1
@@ -40,9 +40,9 @@ def voters_of(
     """The members of the ensemble that says how uncertain an example is; ValueError where no row
     names them.
     """
-    for method, row in kept.rows.items():
-        if method.endswith("further old models"):
-            return kept.runs(row.records)
+    for row in kept.rows.values():
+        if isinstance(voted := kept.answering(row)[0], Mean):
+            return list(voted.members)
     raise ValueError(f"{kept.name}: no row names the models that say how uncertain an example is")
 
 
@@ -76,8 +76,8 @@ def runs_after_epochs(
     shelf: Shelf,
 ) -> set[str]:
     """The ids of the answers after each epoch that PCT's figure 5 draws and no row names."""
-    names = [name for name in shelf.tables if re.fullmatch("distillation-.*-figure5", name)]
-    groups = [group for name in names for group in epochs_of(shelf.table(name)).values()]
+    tables = [shelf.table(name) for name, one in shelf.tables.items() if one.form == "epochs"]
+    groups = [group for kept in tables for group in epochs_of(kept).values()]
     return {run.id for group in groups for runs in group for run in runs}
 
 
@@ -96,21 +96,19 @@ def _by_epoch(kept: KeptTable, places: Mapping[tuple[int, int], str]) -> list[li
     return [kept.runs([places[epoch, seed] for seed in seeds]) for epoch in epochs]
 
 # %% ../../../nbs/experiments/judging/kept_figures.ipynb #kf000012
-_SPACES = {"mixing probabilities": "probability", "mixing logits": "logit"}
-_MIXED = ("gated_fusion", "muscle", "decisions")  # whose pictures show the curves of mixtures
+_SPACES = {"probability": "mixing probabilities", "logit": "mixing logits"}
 
 
 def _curves(kept: KeptTable) -> dict[str, tuple]:
     """The mixtures' curves on test, averaged over seeds."""
-    spaces = dict(list(_SPACES.items())[: 1 if kept.notebook == "muscle" else 2])
     pairs = list(zip(*(kept.of(runs)("test") for runs in (kept.olds, kept.news))))
-    if kept.notebook not in _MIXED or any(one.logits is None for pair in pairs for one in pair):
+    if any(one.logits is None for pair in pairs for one in pair):
         return {}
     found = {}
-    for name, space in spaces.items():
+    for space in kept.table.curves:
         drawn = [mixing_curve(*pair, np.linspace(0, 1, 41), space) for pair in pairs]
         values = ([getattr(one, what) for one in drawn] for what in ("accuracy", "nfr"))
-        found[name] = tuple(np.mean(each, 0) for each in values)
+        found[_SPACES[space]] = tuple(np.mean(each, 0) for each in values)
     return found
 
 
@@ -132,19 +130,18 @@ def _accuracy(kept: KeptTable) -> "Figure":
     return accuracy_nfr_picture(kept.table.rows, _curves(kept), _floors(kept), kept.table.title)
 
 # %% ../../../nbs/experiments/judging/kept_figures.ipynb #kf000018
-_ENCODERS = {  # name in the pictures → how its row begins
+_ENCODERS = {  # name in the pictures → row
     "trained alone": "new model, old index",
-    "regression": "regression",
-    "backward-compatible": "backward-compatible",
+    "regression": "regression onto old embeddings",
+    "backward-compatible": "backward-compatible training",
 }
 
 
 def _encoders(kept: KeptTable) -> dict[str, list[tuple[str, str]]]:
     """Name in the pictures → (new encoder, old encoder), one pair a seed."""
     found = {}
-    for name, beginning in _ENCODERS.items():
-        row = next(row for method, row in kept.rows.items() if method.startswith(beginning))
-        asked = [kept.shelf.runs[one].configuration for one in row.records]
+    for name, row in _ENCODERS.items():
+        asked = [kept.shelf.runs[one].configuration for one in kept.rows[row].records]
         found[name] = [(one["queries"], one["index"]) for one in asked]
     return found
 
@@ -230,13 +227,9 @@ def _unfolded(kept: KeptTable) -> "Figure":
     )
 
 
-def _dials(kept: KeptTable, *settings: str) -> dict[str, Row]:
-    """Name → row of the methods with a dial in BCWI's tables, by how their settings begin."""
-    return {
-        name: row
-        for name, row in kept.rows.items()
-        if row.setting.startswith(settings) and not name.startswith("soup of ")
-    }
+def _dials(kept: KeptTable) -> dict[str, Row]:
+    """Name → row of the methods whose dials BCWI's rule set."""
+    return {name: row for name, row in kept.rows.items() if row.choice.get("rule") == "target"}
 
 
 def _answered_everywhere(kept: KeptTable) -> bool:
@@ -251,8 +244,8 @@ def _along_dials(kept: KeptTable) -> "Figure":
 
     lines = {}
     if _answered_everywhere(kept):
-        dials = _dials(kept, "α ", "weight of old ", "strength ")
-        lines = {name: line_of(curves_of(kept, row, "test")) for name, row in dials.items()}
+        dials = _dials(kept).items()
+        lines = {name: line_of(curves_of(kept, row, "test")) for name, row in dials}
     lines["flips in proportion"] = flips_in_proportion(kept.table.rows)
     marked = [row for row in kept.table.rows if "α=" not in row.method]
     return accuracy_nfr_picture(marked, lines, None, kept.table.title)
@@ -264,7 +257,7 @@ def _alphas(kept: KeptTable) -> "Figure":
     """
     from compatkit.bcwi import curve_picture, target_interval
 
-    swept = _dials(kept, "α ", "weight of old ")
+    swept = {name: row for name, row in _dials(kept).items() if not row.tried}
     split, where = (
         ("test", "") if _answered_everywhere(kept) else ("selection", ", selection split")
     )
@@ -284,48 +277,52 @@ def _decided(kept: KeptTable) -> "Figure":
     return accuracy_nfr_picture(kept.table.rows, curves, _floors(kept), kept.table.title)
 
 
-def _versions(kept: KeptTable) -> "Figure":
-    """MUSCLE's figures 4 and 5: flips, or inconsistent answers, of each pair of versions."""
-    from compatkit.experiments.studies.language_tables import VERSION_LABELS, bars, inconsistency
+def _pairs_of_versions(kept: KeptTable, series: dict[str, list]) -> "Figure":
+    """Bars of each pair of versions."""
+    from compatkit.experiments.studies.language_tables import VERSION_LABELS, bars
 
-    rows = kept.table.rows
-    pairs = list(dict.fromkeys(row.method.partition(": ")[0] for row in rows))
+    pairs = dict.fromkeys(row.method.partition(": ")[0] for row in kept.table.rows)
     groups = [pair.replace(" → ", "\n→ ") for pair in pairs]
     title = kept.table.title.partition(", MUSCLE")[0]
-    if kept.kind == "figure4":
-        series = {
-            "negative flips": [row.nfr for row in rows],
-            "positive flips": [row.pfr for row in rows],
-        }
-        return bars(groups, series, VERSION_LABELS[kept.kind], title)
+    return bars(groups, series, VERSION_LABELS[kept.kind], title)
+
+
+def _flips_of_pairs(kept: KeptTable) -> "Figure":
+    """MUSCLE's figure 4."""
+    rows = kept.table.rows
+    series = {"negative flips": [row.nfr for row in rows]}
+    return _pairs_of_versions(kept, series | {"positive flips": [row.pfr for row in rows]})
+
+
+def _inconsistency_of_pairs(kept: KeptTable) -> "Figure":
+    """MUSCLE's figure 5."""
+    from compatkit.experiments.studies.language_tables import inconsistency
+
     found: dict[str, list] = {}
-    for row in rows:
+    for row in kept.table.rows:
         sides = kept.old_side(row), kept.answering(row)
         measured = inconsistency(*(kept.of(side)("test") for side in sides))
         found.setdefault(row.method.partition(": ")[2], []).append(measured)
-    return bars(groups, found, VERSION_LABELS[kept.kind], title)
+    return _pairs_of_versions(kept, found)
 
 
-_DRAWN: dict[str, Callable] = {  # by notebook and table, or by notebook and ending
-    "decisions:main": _decided,
-    "ensembles:figure2": _zoo,
-    "ensembles:figure3": _sizes,
-    "ensembles:main": _sizes,
-    "ensembles:figure4": _flips,
-    "distillation:figure5": _unfolded,
-    "muscle:figure4": _versions,
-    "muscle:figure5": _versions,
-    "embeddings": _fields,
-    "embeddings-backfilling": _backfilled,
-    "bcwi-alpha": _alphas,
-    "bcwi-accuracy": _along_dials,
+_DRAWN: dict[str, dict[str, Callable]] = {  # form of a table → ending of a picture's name
+    "methods": {"": _accuracy},
+    "rule": {"": _decided},
+    "zoo": {"": _zoo},
+    "sizes": {"": _sizes},
+    "uncertainty": {"": _flips},
+    "epochs": {"": _unfolded},
+    "flips of pairs": {"": _flips_of_pairs},
+    "inconsistency of pairs": {"": _inconsistency_of_pairs},
+    "searches": {"": _fields, "-backfilling": _backfilled},
+    "update": {"-alpha": _alphas, "-accuracy": _along_dials},
 }
-_DRAWN_HERE = ("distillation", "embeddings", "ensembles", "gated_fusion", "muscle", "bcwi")
 
 
 def can_be_drawn(kept: KeptTable) -> bool:
     """Whether `drawn_again` knows the pictures of a kept table."""
-    return kept.notebook in _DRAWN_HERE or (kept.notebook, kept.kind) == ("decisions", "main")
+    return kept.table.form in _DRAWN
 
 
 def drawn_again(
@@ -335,8 +332,7 @@ def drawn_again(
     """A picture of a kept table; ValueError for one that only its own notebook draws."""
     if not can_be_drawn(kept):
         raise ValueError(f"{kept.name}: its picture is drawn by nbs/{kept.notebook}.ipynb alone")
-    by_kind, by_ending = f"{kept.notebook}:{kept.kind}", f"{kept.notebook}{ending}"
-    return (_DRAWN.get(by_kind) or _DRAWN.get(by_ending) or _accuracy)(kept)
+    return _DRAWN[kept.table.form][ending](kept)
 
 
 def renew_pictures(

@@ -328,7 +328,7 @@ def _verdicts_by_place(given: Sequence[Evidence]) -> str:
 def _came_out(given: Sequence[Evidence]) -> str:
     """The same, and the numbers of the clearest one."""
     clear = min((one for one in given if one.word != NOT_TESTED), key=_p, default=None)
-    numbers = f" ({place_of(clear.name)}: {clear.words.split(';')[0]})" if clear else ""
+    numbers = f" ({place_of(clear.name)}: {clear.difference or clear.remarks})" if clear else ""
     return _verdicts_by_place(given) + numbers
 
 
@@ -366,7 +366,7 @@ def _measured(claim: Claim, given: Sequence[Evidence], tables: Mapping) -> Headl
     clear = min(given, key=_p)
     rows = {row.method: row for row in tables[clear.name].rows}
     treated, verdicts = claim.rows[0], _verdicts_by_place(given)
-    difference = f"{place_of(clear.name)}: {clear.words.split(';')[0]}"
+    difference = f"{place_of(clear.name)}: {clear.difference or clear.remarks}"
     if not claim.printed:
         seeds = next(row.seeds for name, row in rows.items() if name.startswith(treated))
         return Headline(claim, "–", difference, seeds, verdicts)

@@ -4,33 +4,37 @@
 
 # %% auto #0
 __all__ = ['searched_fields', 'setting_of', 'tried_like', 'Tried', 'Searched', 'Rechosen', 'preferred', 'judged', 'grid_of',
-           'Grid', 'grid_behind', 'trained_settings', 'setting_words_of', 'marked_again', 'chosen_again',
+           'Grid', 'grid_behind', 'trained_settings', 'setting_words_of', 'target_choice', 'chosen_again',
            'choices_again']
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0004
 import json
-import re
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from itertools import takewhile
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0005
 import numpy as np
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0006
 from ...ensembles import choose_weight
-from .kept_answers import KeptRun, KeptTable, Shelf, bare
-from ..models.treatments import METHODS, OUT_OF_FOLD, setting_words
+from .kept_answers import KeptRun, KeptTable, Shelf, bare, curves_of
+from ..models.treatments import METHODS, setting_words
 from ..models.upgrades import GRID_SEEDS, MIXING_WEIGHTS, some
-from ..reporting.expressions import Keep, Mix, at, to_data
-from ..reporting.result_tables import Row
+from ..reporting.expressions import Expression, at, to_data
+from ..reporting.result_tables import Row, Text
 from ..running.runs import flat
 from ..studies.retirements import NOTHING_LOST
 from ..studies.rule_rows import chosen_price
 from ...metrics import MARGIN, FlipCounts, lowest_nfr
 from ...predictions import Predictions
+
+# %% ../../../nbs/experiments/judging/searches.ipynb #srch0024
+if TYPE_CHECKING:
+    from compatkit.bcwi import Choice
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0008
 def searched_fields(name: str) -> tuple[str, ...]:
@@ -139,16 +143,17 @@ def _tried(kept: KeptTable, setting: object, olds: Sequence, news: Sequence) -> 
     return Tried(setting, *np.mean([score_and_nfr(*pair) for pair in pairs], 0).tolist())
 
 
-def grid_of(kept: KeptTable, name: str, fields: Sequence[str]) -> list[tuple]:
+def grid_of(
+    kept: KeptTable,
+    name: str,
+    fields: Sequence[str],
+    choice: Mapping,  # as the row has it
+) -> list[tuple]:
     """The settings of a method's grid, as it is today, for a table."""
     from compatkit.training.tasks import EMBEDDED
 
-    # the talk's table tries the temperatures of gated fusion's paper
-    theirs = kept.notebook == "decisions" or kept.kind == "mrpc"
-    notebook = "gated_fusion" if theirs else kept.notebook
-    made = METHODS[name].grid(kept.scale, kept.task in EMBEDDED, notebook)
-    if part := re.search(r"-(\d+)_settings", kept.name):
-        made = some(made, int(part[1]))
+    made = METHODS[name].grid(kept.scale, kept.task in EMBEDDED, choice.get("notebook", ""))
+    made = some(made, choice.get("settings", 0))
     held = [asdict(one) if is_dataclass(one) else one.configuration() for one in made]
     return [tuple(one.get(field) for field in fields) for one in held]
 
@@ -177,14 +182,14 @@ class Grid(NamedTuple):
 
 def grid_behind(kept: KeptTable, row: Row) -> Grid | None:
     """The grid of a method whose settings were trained; None for a row that was not searched."""
-    name = row.method.removesuffix(OUT_OF_FOLD)
+    name = row.choice.get("method", row.method)
     fields = searched_fields(name)
-    if not fields or row.seeds < min(kept.seeds, GRID_SEEDS):
+    if row.choice.get("rule") != "grid" or not fields:
         return None
-    if kept.notebook == "ensembles" or kept.kind == "figure5":  # with the paper's own setting
+    if row.seeds < min(kept.seeds, GRID_SEEDS):
         return None
     each = [tried_like(kept.shelf, run, fields) for run in row.records[: row.seeds]]
-    return Grid(fields, grid_of(kept, name, fields), each)
+    return Grid(fields, grid_of(kept, name, fields, row.choice), each)
 
 
 def _searched(kept: KeptTable, row: Row, grid: Grid) -> Searched:
@@ -241,7 +246,11 @@ def _trained_again(kept: KeptTable, row: Row) -> Row:
         setting_words_of([kept.shelf.runs[run].configuration for run in runs])
         for runs in (row.records, new)
     )
-    setting = row.setting.replace(*told, 1)
+    setting = row.setting
+    if isinstance(setting, Text):  # which says what was measured of the row, too
+        setting = replace(setting, form=setting.form.replace(*told, 1))
+    else:
+        setting = setting.replace(*told, 1)
     return replace(row, new=new, seeds=len(new), setting=setting, qualified=able)
 
 
@@ -277,17 +286,17 @@ def _sides(
 ) -> tuple[list[KeptRun], list[KeptRun]]:
     """(old runs, new runs) of a setting, one a seed; students of ensembles have old students."""
     news = kept.runs([one[setting] for one in each])
-    if row.method != "ELODI":
+    if not row.old:
         return kept.olds[: len(news)], news
-    behind = row.records[row.seeds :][: len(news)]
+    behind = row.old[: len(news)]
     return kept.runs([tried_like(kept.shelf, one, fields)[setting] for one in behind]), news
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0016
-def _encoded(kept: KeptTable, row: Row) -> Rechosen:
+def _by_recall(kept: KeptTable, row: Row) -> Rechosen:
     """The choice of an encoder's λ."""
     from compatkit.experiments.studies.embedding_studies import WITHIN
 
-    name = row.method.removeprefix("own index, ")
+    name = row.choice["method"]
     fields = (*searched_fields(name), "synthesised")
     found = {
         (one.configuration["queries"], one.configuration["index"]): run
@@ -309,50 +318,35 @@ def _encoded(kept: KeptTable, row: Row) -> Rechosen:
         )
         recall = _accuracy(_on_selection(kept, own))
         tried.append(_tried(kept, setting, kept.olds, there)._replace(accuracy=recall))
-    if lacking := {one[0] for one in grid_of(kept, name, fields)} - {one[0] for one in grid}:
+    if lacking := {one[0] for one in grid_of(kept, name, fields, row.choice)} - {
+        one[0] for one in grid
+    }:
         return Rechosen(row.method, "differs", 0, f"λ {min(lacking):g} has no kept runs")
     chosen = setting_of(kept.shelf.runs[encoders[0]].configuration, fields)[1]
     least = _accuracy(_on_selection(kept, kept.news))
     return judged(row, Searched(tried, chosen, least - WITHIN, 0.0))
 
 
-def marked_again(kept: KeptTable) -> list[Row]:
-    """A dial's rows with the chosen share of cross-entropy marked as the rule has it."""
-    from compatkit.experiments.studies.language_tables import with_choice
-
-    shares = [row for row in kept.table.rows if row.method.startswith("c = ")]
-    plain = [replace(row, qualified=True, preferred=False) for row in shares]
-    marked = {row.method: row for row in with_choice(plain, kept.rows["new model"])}
-    return [marked.get(row.method, row) for row in kept.table.rows]
+def _by_candidates(kept: KeptTable, row: Row) -> Rechosen:
+    """The weight of candidates chosen by both models, from the records of the dials."""
+    dials = [_dial_behind(kept, kept.shelf.runs[one].configuration) for one in row.records]
+    points = np.mean([one.results["selection"] for one in dials], 0)
+    pairs = zip(dials[0].configuration["weights"], points.tolist(), strict=True)
+    return _weighed(kept, row, [Tried((weight,), *point) for weight, point in pairs])
 
 
-def _dialled(kept: KeptTable) -> list[Rechosen]:
-    """Which share of cross-entropy is marked."""
-    pairs = zip(kept.table.rows, marked_again(kept), strict=True)
-    wrong = [pair for pair in pairs if pair[0] != pair[1]]
-    words = "; ".join(f"kept {one.words!r}, made {other.words!r}" for one, other in wrong)
-    count = sum(row.method.startswith("c = ") for row in kept.table.rows)
-    return [Rechosen("shares", "differs" if wrong else "same", count, words)]
-
-
-def _reranked(kept: KeptTable, row: Row) -> Rechosen:
-    """The weight of candidates chosen by both models, or of both models writing together."""
+def _by_tokens(kept: KeptTable, row: Row) -> Rechosen:
+    """The weight of both models writing together."""
     from compatkit.experiments.studies.reranking_studies import TOGETHER
 
-    runs = [kept.shelf.runs[one] for one in row.records]
-    if row.method == "token-level mixture":
-        each = [tried_like(kept.shelf, run.id, ("weight",)) for run in runs]
-        tried = [
-            _tried(kept, (one,), kept.olds, kept.runs([got[one,] for got in each]))
-            for one in TOGETHER
-        ]
-    else:
-        dials = [_dial_behind(kept, run.configuration) for run in runs]
-        points = np.mean([one.results["selection"] for one in dials], 0)
-        pairs = zip(dials[0].configuration["weights"], points.tolist(), strict=True)
-        tried = [Tried((weight,), *point) for weight, point in pairs]
-    chosen = (float(re.search(r"weight of new ([\d.]+)", row.setting)[1]),)
-    least = _accuracy(_on_selection(kept, kept.news))
+    each = [tried_like(kept.shelf, run, ("weight",)) for run in row.records]
+    runs = {weight: kept.runs([got[weight,] for got in each]) for weight in TOGETHER}
+    return _weighed(kept, row, [_tried(kept, (one,), kept.olds, runs[one]) for one in TOGETHER])
+
+
+def _weighed(kept: KeptTable, row: Row, tried: list[Tried]) -> Rechosen:
+    """The choice of a weight, whose own answers must be what was tried of it."""
+    chosen, least = (row.setting.values["weight"],), _accuracy(_on_selection(kept, kept.news))
     found = judged(row, Searched(tried, chosen, least))
     own = _tried(kept, chosen, kept.olds, kept.runs(row.records))
     told = next(one for one in tried if one.setting == chosen)
@@ -371,18 +365,30 @@ def _dial_behind(kept: KeptTable, configuration: Mapping):
     raise ValueError(f"the dial over {configuration['parents'][0]} is not kept")
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0023
-def _strengthened(kept: KeptTable, row: Row) -> Rechosen:
-    """Whether the runs of all strengths are kept that a baseline was trained with."""
-    note = next((one for one in kept.table.notes if one.startswith("strengths: ")), "")
-    found = re.search(rf"[:;] {re.escape(row.method)} ([^;]+)", note)
-    told = {float(one) for one in found[1].split(", ")} if found else set()
-    if lacking := sorted(told - {value for value, _ in row.tried}):
+def target_choice(kept: KeptTable, row: Row) -> "Choice":
+    """What BCWI's rule takes of a row's dial on selection."""
+    from compatkit.bcwi import choose_alpha
+
+    curves = curves_of(kept, row)
+    targets = kept.of(kept.answering(kept.rows["target model"]))("selection")
+    return curves[0].chosen if len(curves) == 1 else choose_alpha(curves, targets, fewest=2)
+
+
+def _by_target(kept: KeptTable, row: Row) -> Rechosen:
+    """The α, weight or strength of a row of BCWI's tables."""
+    told = sorted(row.choice.get("strengths", ()))
+    if lacking := sorted(set(told) - {value for value, _ in row.tried}):
         words = "runs of strength " + ", ".join(f"{one:g}" for one in lacking) + " are not kept"
         return Rechosen(row.method, "not checked", 0, words)
-    return Rechosen(row.method, "same", len(told))
+    choice = target_choice(kept, row)
+    value = told[round(choice.alpha * len(told))] if told else choice.alpha
+    (shown,) = row.setting.values.values()
+    same = math.isclose(shown, value) and row.qualified == choice.qualified
+    words = "" if same else f"kept {row.words!r}, the rule takes {value:g}: {choice.words}"
+    return Rechosen(row.method, "same" if same else "differs", max(1, len(told)), words)
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0018
-def _valued(kept: KeptTable, row: Row) -> Rechosen:
+def _by_value(kept: KeptTable, row: Row) -> Rechosen:
     """The price or weight of a row of retire_the_old, chosen again on its dial's answers."""
     decided = [kept.shelf.runs[name].configuration for name in row.records]
     dials = [_values_behind(kept, one) for one in decided]
@@ -399,11 +405,11 @@ def _valued(kept: KeptTable, row: Row) -> Rechosen:
     return judged(row, Searched(tried, decided[0]["value"], least, NOTHING_LOST))
 
 
-def _priced_whole(kept: KeptTable, row: Row) -> Rechosen:
-    """Whether a share of a cache answers at the price that the whole one chose."""
-    whole = kept.rows["cache of 100 %"]
+def _as_another_row(kept: KeptTable, row: Row) -> Rechosen:
+    """Whether a row answers at the price that another one chose, such as a part of a cache."""
+    whole = kept.rows[row.choice["row"]]
     wrong = row.setting != whole.setting
-    detail = f"kept {row.setting!r}, the whole cache's is {whole.setting!r}" if wrong else ""
+    detail = f"kept {row.words!r}, that of {whole.method} is {whole.words!r}" if wrong else ""
     return Rechosen(row.method, "differs" if wrong else "same", 1, detail)
 
 
@@ -417,20 +423,12 @@ def _values_behind(kept: KeptTable, decided: Mapping) -> str | None:
     return None
 
 
-def _students_prices(kept: KeptTable) -> list[tuple[float]]:
-    """The prices that the command of a table of retire_the_old asks for."""
-    from compatkit.experiments.studies.retirements import prices_of
-
-    asked = re.search(r"-p prices (\S+)", kept.table.command)
-    return [(price,) for price in (prices_of(asked[1]) if asked else (1.0,))]
-
-
-def _searched_by_all(kept: KeptTable, row: Row, fields: Sequence[str]) -> Rechosen | None:
-    """The choice among settings that all seeds were trained with; None where there is but one."""
+def _by_settings(kept: KeptTable, row: Row) -> Rechosen:
+    """The choice among settings that all seeds were trained with: prices, or a grid's."""
+    prices = row.choice.get("prices")
+    fields = ("price",) if prices else searched_fields(row.method)
     each = [tried_like(kept.shelf, run, fields) for run in row.records]
-    settings = _students_prices(kept) if fields == ("price",) else grid_of(kept, row.method, fields)
-    if len(settings) < 2:
-        return None
+    settings = [(one,) for one in prices or ()] or grid_of(kept, row.method, fields, row.choice)
     if lacking := [one for one in settings if not all(one in others for others in each)]:
         words = f"{_worded(fields, lacking[0])} has no kept runs on every seed"
         return Rechosen(row.method, "differs", 0, words)
@@ -442,75 +440,79 @@ def _searched_by_all(kept: KeptTable, row: Row, fields: Sequence[str]) -> Rechos
     return judged(row, Searched(tried, chosen, _accuracy(_on_selection(kept, kept.news))))
 
 
-def _retired(kept: KeptTable, row: Row) -> Rechosen | None:
-    """The choice of a row of retire_the_old; None for a row that nobody chose."""
-    if re.match(r"cache of \d+ %, ", row.method):
-        return _priced_whole(kept, row)
-    kinds = {kept.shelf.runs[name].configuration["kind"] for name in row.records}
-    if kinds == {"decided"}:
-        dial = re.match("price |weight of new ", row.setting)
-        return _valued(kept, row) if dial else None
-    if kinds == {"student"} and row.setting.startswith("price "):
-        return _searched_by_all(kept, row, ("price",))
-    fields = searched_fields(row.method)
-    return _searched_by_all(kept, row, fields) if fields else None
+def _at_value(row: Row, group: Sequence[Expression], name: str, value: float, able: bool) -> Row:
+    """A row at another value of its dial."""
+    setting = replace(row.setting, values=row.setting.values | {name: value})
+    new = tuple(to_data(at(one, value)) for one in group)
+    return replace(row, new=new, setting=setting, qualified=able)
 
 
-_WITH_DIALS = ("gated_fusion", "decisions", "muscle")
+def _weight_again(kept: KeptTable, row: Row) -> Row:
+    """A mixture at the weight that today's rule takes."""
+    group = kept.answering(row)
+    sides = (kept.of(side)("selection") for side in (kept.olds, kept.news))
+    weight = choose_weight(*sides, space=group[0].space, weights=MIXING_WEIGHTS).weight
+    value = max(MIXING_WEIGHTS) if weight is None else weight
+    return _at_value(row, group, "weight", value, weight is not None)
 
 
-def _has_dial(kept: KeptTable, row: Row) -> bool:
-    """Whether a row is a mixture or a decision rule, whose weight or price costs no training."""
-    return kept.notebook in _WITH_DIALS and isinstance(kept.answering(row)[0], (Mix, Keep))
+def _price_again(kept: KeptTable, row: Row) -> Row:
+    """A decision rule at the price that today's rule takes."""
+    group = kept.answering(row)
+    olds, news = (kept.of(side)("selection") for side in (kept.olds, kept.news))
+    triples = zip(olds, news, [one.posterior_on("selection") for one in group], strict=True)
+    return _at_value(row, group, "price", *chosen_price(list(triples), news))
+
+
+def _share_again(kept: KeptTable, row: Row) -> Row:
+    """One of several rows with a share of cross-entropy each, marked as the rule has it."""
+    from compatkit.experiments.studies.language_tables import with_choice
+
+    shares = [one for one in kept.table.rows if one.choice == row.choice]
+    marked = with_choice(shares, kept.rows["new model"])
+    return next(one for one in marked if one.method == row.method)
+
+
+_AGAIN = {  # rule → the row as that rule has it today
+    "weight": _weight_again,
+    "price": _price_again,
+    "share": _share_again,
+    "grid": _trained_again,
+}
 
 
 def chosen_again(kept: KeptTable, row: Row) -> Row:
-    """The row with the weight, price or trained setting that today's rule of choice takes, its
-    numbers as they were; the row itself where nothing was chosen.
+    """The row with the weight, price, mark or trained setting that today's rule of choice takes,
+    its numbers as they were; the row itself where nothing of it can be chosen again.
     """
-    if not row.new or kept.notebook not in (*_WITH_DIALS, "distillation"):
-        return row
-    if not _has_dial(kept, row):
-        return _trained_again(kept, row)
-    group = kept.answering(row)
-    olds, news = (kept.of(side)("selection") for side in (kept.olds, kept.news))
-    if isinstance(group[0], Mix):
-        given = {"space": group[0].space, "weights": MIXING_WEIGHTS}
-        weight = choose_weight(olds, news, **given).weight
-        value, able = 0.9 if weight is None else weight, weight is not None
-        setting = f"weight of new {value}"
-    else:
-        triples = zip(olds, news, [one.posterior_on("selection") for one in group], strict=True)
-        value, able = chosen_price(list(triples), news)
-        setting = f"price {value:g};{row.setting.partition(';')[2]}"
-    made = tuple(to_data(at(one, value)) for one in group)
-    return replace(row, new=made, setting=setting, qualified=able)
+    again = _AGAIN.get(row.choice.get("rule"))
+    return row if again is None else again(kept, row)
 
 
-def _choice_of(kept: KeptTable, row: Row) -> Rechosen | None:
-    """What became of a row's choice; None for a row that nobody chose."""
-    if kept.notebook == "embeddings":
-        searched = "weight" in searched_fields(row.method.removeprefix("own index, "))
-        return _encoded(kept, row) if searched else None
-    if kept.notebook == "reranking":
-        searched = row.method.startswith("re-ranked, ") or row.method == "token-level mixture"
-        return _reranked(kept, row) if searched else None
-    if kept.notebook == "retire_the_old":
-        return _retired(kept, row)
-    if kept.notebook == "bcwi":
-        return _strengthened(kept, row) if row.tried else None
-    if _has_dial(kept, row):
-        made = chosen_again(kept, row)
-        words = "" if made == row else f"kept {row.words!r}, the rule takes {made.words!r}"
-        return Rechosen(row.method, "differs" if words else "same", 1, words)
-    return _trained(kept, row)
+def _as_again(kept: KeptTable, row: Row) -> Rechosen:
+    """Whether a row is as its rule has it today."""
+    made = chosen_again(kept, row)
+    words = "" if made == row else f"kept {row.words!r}, the rule takes {made.words!r}"
+    return Rechosen(row.method, "differs" if words else "same", 1, words)
+
+
+_RULES = {  # rule of a row's choice → what became of it; None for a grid with nothing to vary
+    "weight": _as_again,
+    "price": _as_again,
+    "share": _as_again,
+    "grid": _trained,
+    "target": _by_target,
+    "recall": _by_recall,
+    "candidates": _by_candidates,
+    "tokens": _by_tokens,
+    "value": _by_value,
+    "settings": _by_settings,
+    "price of another row": _as_another_row,
+}
 
 
 def choices_again(kept: KeptTable) -> list[Rechosen]:
-    """What became of each choice among trained settings in a table; errors of its predictions."""
-    if kept.kind in ("cost", "guarantee"):
-        return []
-    if (kept.notebook, kept.kind) == ("muscle", "dial"):
-        return _dialled(kept)
-    rows = [row for row in kept.table.rows if row.seeds and row.records]
-    return [one for one in (_choice_of(kept, row) for row in rows) if one is not None]
+    """What became of each choice in a table; errors of its predictions."""
+    rows = [row for row in kept.table.rows if row.choice and row.seeds]
+    made = (_RULES[row.choice["rule"]](kept, row) for row in rows)
+    return [one for one in made if one is not None]

@@ -15,7 +15,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
@@ -34,7 +34,7 @@ from compatkit.experiments.judging.equal_accuracy import (
 )
 from .evidence import evidence, evidence_gaps
 from .guarantees import guarantee_rows, world_of
-from .kept_answers import KeptRun, KeptTable, Shelf, bare, curves_of
+from .kept_answers import KeptRun, KeptTable, Shelf, bare
 from compatkit.experiments.judging.open_questions import (
     data_markdown,
     in_a_row_markdown,
@@ -46,23 +46,22 @@ from .result_pages import out_of_step, stale_pictures
 from compatkit.experiments.judging.searches import (
     choices_again,
     chosen_again,
-    marked_again,
     setting_words_of,
+    target_choice,
 )
 from ..models.gates import mean_gates
-from ..models.upgrades import GRID_SEEDS, whole_validation
+from ..models.upgrades import GRID_SEEDS, whole_validation, windows_note
 from compatkit.experiments.reporting.expressions import (
-    Certified,
     Expression,
-    Keep,
-    Mix,
     PerSplit,
     ids_in,
     reads_logits,
+    renamed,
 )
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
     Row,
+    Text,
     keep_table,
     kept_tables,
     measured,
@@ -109,88 +108,105 @@ def _evaluated(kept: KeptTable, row: Row, view: Callable) -> Row:
         qualified=row.qualified,
         preferred=row.preferred,
         tried=row.tried,
+        choice=row.choice,
     )
 
 
 def _scored(kept: KeptTable, row: Row) -> Row:
-    """A row by scores, whose setting says how much texts changed."""
+    """A row by scores."""
     from compatkit.experiments.studies.language_study import ScoredUpgrade
 
     upgrade = ScoredUpgrade(kept.upgrade, None, None, None, tuple(kept.olds), tuple(kept.news))
-    setting = re.sub(r"(, )?M_g .*", "", row.setting)
-    return upgrade.row(row.method, kept.answering(row), setting)
+    remarks = {name: getattr(row, name) for name in ("qualified", "preferred", "choice")}
+    return upgrade.row(row.method, kept.answering(row), **remarks)
 
 
 def row_again(kept: KeptTable, row: Row) -> Row:
     """The row computed from kept predictions; errors of its expressions."""
     if kept.by == "rouge1":
-        return _scored(kept, row)
-    if kept.known is None:
-        return _said(_evaluated(kept, row, lambda one, split: _plain(one)), kept, row)
-    part = _evaluated(kept, row, lambda one, split: _plain(one).select(kept.known(split)))
-    if any("known" in one for one in row.by_seed):  # accuracy is over all examples
-        whole = _evaluated(kept, row, lambda one, split: _plain(one))
-        part = with_known_flips(whole, part)
-    return _said(part, kept, row)
+        made = _scored(kept, row)
+    elif kept.known is None:
+        made = _evaluated(kept, row, lambda one, split: _plain(one))
+    else:
+        made = _evaluated(kept, row, lambda one, split: _plain(one).select(kept.known(split)))
+        if any("known" in one for one in row.by_seed):  # accuracy is over all examples
+            made = with_known_flips(_evaluated(kept, row, lambda one, _: _plain(one)), made)
+    return replace(made, setting=_setting_again(kept, row, made))
 
 # %% ../../../nbs/experiments/judging/verification.ipynb #1c630dda
-def _said(made: Row, kept: KeptTable, row: Row) -> Row:
-    """The row with what its setting must say of the accuracies behind it."""
-    setting = _DIAL.sub(lambda found: _dial_words(kept, row) or found[0], made.setting)
-    if "its old model:" in setting:
-        right = _mean_accuracy(kept, kept.old_side(row), among_known=True)
-        setting = re.sub(r"its old model: [\d.]+%", f"its old model: {right:.2%}", setting)
-    if "all classes:" in setting:
-        right = _mean_accuracy(kept, kept.answering(row))
-        setting = re.sub(r"all classes: [\d.]+%", f"all classes: {right:.2%}", setting)
-    if found := re.match(r"old model [\d.]+%$", setting):
-        right = _mean_accuracy(kept, kept.old_side(row))
-        setting = setting.replace(found[0], f"old model {right:.2%}")
-    if setting.startswith("error of the old side"):
-        error = 1 - _mean_accuracy(kept, kept.old_side(row))
-        setting = f"error of the old side {error:.2%}"
-    if setting.startswith("mean gate "):
-        setting = mean_gates([one.gated for one in kept.answering(row)])
-    if setting.startswith("NFR_mc"):
-        from compatkit.experiments.studies.language_study import spread
-        from compatkit.experiments.studies.language_tables import percent
-
-        setting = f"NFR_mc {percent(spread([one['nfr_mc'] for one in made.by_seed]))}"
-    return replace(made, setting=setting)
+def _setting_again(kept: KeptTable, row: Row, made: Row) -> str | Text:
+    """The row's setting with its numbers computed again."""
+    if not isinstance(row.setting, Text):
+        return row.setting
+    values = {name: _IN_SETTINGS[name](kept, row, made) for name in row.setting.values}
+    return replace(row.setting, values=values)
 
 
-_DIAL = re.compile(r"^(weight of (new|old)|price|α|strength) [\d.e+-]+(–[\d.e+-]+)?")
-
-
-def _dial_words(kept: KeptTable, row: Row) -> str:
-    """What a row's setting must say of its dial, by what answers; nothing where runs of their own
-    answered.
-    """
-    first = kept.answering(row)[0]
-    if row.tried:
-        return next((f"strength {value:g}" for value, one in row.tried if one == row.new), "none")
-    match first:
-        case Mix():
-            old, new = f"weight of old {1 - first.weight:g}", f"weight of new {first.weight}"
-            return old if row.setting.startswith("weight of old") else new
-        case Keep():
-            return f"price {first.price:g}"
-        case PerSplit():
-            return f"α {first.test.variant}"
-        case Certified():
-            prices = [one.price for one in kept.answering(row)]
-            return f"price {min(prices):.3g}–{max(prices):.3g}"
-    return ""
-
-
-def _mean_accuracy(
-    kept: KeptTable, group: Sequence[Expression], among_known: bool = False
-) -> float:
+def _right(kept: KeptTable, group: Sequence[Expression], known: bool = False) -> float:
     """The mean accuracy on test, on the known classes where it is asked for."""
     answers = kept.of(group)("test")
-    if among_known and kept.known is not None:
+    if known and kept.known is not None:
         answers = [one.select(kept.known("test")) for one in answers]
     return float(np.mean([one.correct.mean() for one in answers]))
+
+
+def _of_a_dial(kept: KeptTable, row: Row, name: str) -> float:
+    """The weight or price at which a row answers, of an expression or as its run was asked."""
+    first = kept.answering(row)[0]
+    if not isinstance(first, KeptRun):
+        return getattr(first, name)
+    asked = first.run.configuration
+    return asked.get(name, asked.get("value"))
+
+
+def _alpha(kept: KeptTable, row: Row) -> float:
+    """The α at which a row answers."""
+    first = kept.answering(row)[0]
+    if isinstance(first, PerSplit):
+        return float(first.test.variant)
+    return _of_a_dial(kept, row, "value")
+
+
+def _strength(row: Row) -> float:
+    """The strength that a row was trained with."""
+    return next((value for value, group in row.tried if group == row.new), math.nan)
+
+
+def _inconsistent(made: Row) -> str:
+    """NFR_mc as a setting has it."""
+    from compatkit.experiments.studies.language_study import spread
+    from compatkit.experiments.studies.language_tables import percent
+
+    return percent(spread([one["nfr_mc"] for one in made.by_seed]))
+
+
+def _prices(kept: KeptTable, row: Row) -> list[float]:
+    """The certified price of each seed."""
+    return [one.price for one in kept.answering(row)]
+
+
+def _gates(kept: KeptTable, row: Row) -> dict:
+    """The lowest and the highest mean gate."""
+    return mean_gates([one.gated for one in kept.answering(row)]).values
+
+
+_IN_SETTINGS: dict[str, Callable] = {  # a setting's number → (kept, row, the row made again) → it
+    "weight": lambda kept, row, made: _of_a_dial(kept, row, "weight"),
+    "old_weight": lambda kept, row, made: 1 - _of_a_dial(kept, row, "weight"),
+    "price": lambda kept, row, made: _of_a_dial(kept, row, "price"),
+    "lowest_price": lambda kept, row, made: min(_prices(kept, row)),
+    "highest_price": lambda kept, row, made: max(_prices(kept, row)),
+    "alpha": lambda kept, row, made: _alpha(kept, row),
+    "strength": lambda kept, row, made: _strength(row),
+    "old_right": lambda kept, row, made: _right(kept, kept.old_side(row), known=True),
+    "old_wrong": lambda kept, row, made: 1 - _right(kept, kept.old_side(row)),
+    "all_right": lambda kept, row, made: _right(kept, kept.answering(row)),
+    "lowest_gate": lambda kept, row, made: _gates(kept, row)["lowest_gate"],
+    "highest_gate": lambda kept, row, made: _gates(kept, row)["highest_gate"],
+    "nfr_mc": lambda kept, row, made: _inconsistent(made),
+    "gain": lambda kept, row, made: made.setting.values["gain"],
+    "regression": lambda kept, row, made: made.setting.values["regression"],
+}
 
 # %% ../../../nbs/experiments/judging/verification.ipynb #1d75c304
 def _configured(kept: KeptTable, row: Row) -> str:
@@ -201,32 +217,18 @@ def _configured(kept: KeptTable, row: Row) -> str:
     held = [run.run.configuration for run in runs]
     return setting_words_of(held) if held else ""
 
-
-def _chosen_alpha(kept: KeptTable, row: Row):
-    """The Choice of a dial of BCWI's tables on selection; None for a row that was not chosen."""
-    from compatkit.bcwi import choose_alpha
-
-    chosen = re.fullmatch(r"(α|weight of old|strength) [\d.e-]+", row.setting)
-    if kept.notebook != "bcwi" or not chosen or row.method.startswith("soup"):
-        return None
-    curves = curves_of(kept, row)
-    targets = kept.of(kept.answering(kept.rows["target model"]))("selection")
-    return curves[0].chosen if len(curves) == 1 else choose_alpha(curves, targets, fewest=2)
-
-
-def _chosen_setting(row: Row, choice) -> tuple[str, bool]:
-    """A dial's choice as its row must say it: the setting, and whether it qualified."""
-    dial, value = re.match(r"\D+(?= )", row.setting)[0], choice.alpha
-    if row.tried:
-        strengths = sorted(value for value, _ in row.tried)
-        value = strengths[round(choice.alpha * len(strengths))]
-    return f"{dial} {value:g}", choice.qualified
-
 # %% ../../../nbs/experiments/judging/verification.ipynb #71b56bab
-def notes_again(kept: KeptTable) -> tuple[str, ...]:
+def notes_again(kept: KeptTable) -> tuple[str | Text, ...]:
     """The table's notes with every number that follows from the kept predictions put in anew."""
-    sizes = _sizes(kept)
-    return tuple(_note(kept, note, sizes) for note in kept.table.notes)
+    return tuple(_note_again(kept, note) for note in kept.table.notes)
+
+
+def _note_again(kept: KeptTable, note: str | Text) -> str | Text:
+    """One sentence again; what is about data and models alone stays as it is."""
+    if not isinstance(note, Text):
+        return note
+    again = {name: _IN_NOTES[name](kept, note) for name in note.values if name in _IN_NOTES}
+    return replace(note, values=note.values | again)
 
 
 def _sizes(kept: KeptTable) -> dict:
@@ -242,30 +244,33 @@ def _sizes(kept: KeptTable) -> dict:
     return found
 
 
-def _note(kept: KeptTable, note: str, sizes: dict) -> str:
-    """One sentence again."""
-    for split, count in sizes.items() if kept.known is None else ():
-        note = re.sub(rf"[\d,]+ {split}(?=[, ](?:\d|examples| by))", f"{count:,} {split}", note)
-    tried = f"settings tried on {min(kept.seeds, GRID_SEEDS)} of {kept.seeds} seed"
-    note = re.sub(r"^settings tried on \d+ of \d+ seed", tried, note)
-    if found := re.match(r"(\d+) (votes|ensembles) of (\d+) out of (\d+) models", note):
-        note = _windows_note(kept, note, found)
-    if note.startswith("of the untreated model's negative flips"):
-        fixed, faults = _rates(kept)
-        note = re.sub(r"mends .*?, and", f"mends {fixed}, and", note)
-        note = re.sub(r"adds .*? new", f"adds {faults} new", note)
-    row = kept.rows.get(note.split(": α")[0]) if ": α = " in note or ": no α" in note else None
-    if row is not None and (choice := _chosen_alpha(kept, row)) is not None:
-        note = f"{row.method}: {choice.words}"
-    return note
+def _size_again(split: str) -> Callable:
+    """How many examples of a split were answered, as a note has it."""
+
+    def again(kept: KeptTable, note: Text) -> int:
+        """Where classes were added a note may count the known ones alone."""
+        told = note.values[split]
+        return told if kept.known is not None else _sizes(kept).get(split, told)
+
+    return again
 
 
-def _windows_note(kept: KeptTable, note: str, found: re.Match) -> str:
+def _windows(kept: KeptTable, note: Text) -> str:
     """The sentence about votes or ensembles that share models."""
-    from compatkit.ensembles import member_windows
+    members, size, what = (note.values[name] for name in ("members", "size", "what"))
+    return windows_note(members, size, kept.seeds, what).values["windows"]
 
-    size, members = int(found[3]), int(found[4])
-    return member_windows(members, size, kept.seeds).note.replace("votes", found[2])
+
+_IN_NOTES: dict[str, Callable] = {  # a note's number → (kept, note) → it
+    "selection": _size_again("selection"),
+    "test": _size_again("test"),
+    "tried_seeds": lambda kept, note: min(kept.seeds, GRID_SEEDS),
+    "seeds": lambda kept, note: kept.seeds,
+    "windows": _windows,
+    "choice": lambda kept, note: target_choice(kept, kept.rows[note.values["row"]]).words,
+    "fixed": lambda kept, note: _rates(kept)[0],
+    "faults": lambda kept, note: _rates(kept)[1],
+}
 
 
 def _rates(kept: KeptTable) -> tuple[str, str]:
@@ -340,13 +345,34 @@ def compare_rows(
     allowed: float = EXACT,  # how far numbers may be apart
 ) -> list[Finding]:
     """Every number of a row beside what was computed again, its setting and what answered."""
+    pairs = [*_pairs(kept, made), *_pairs_of_texts(kept.setting, made.setting)]
     found = [
         Finding(_gap(first, second), allowed, f"{kept.method}, {what}: kept {first}, made {second}")
-        for what, first, second in _pairs(kept, made)
+        for what, first, second in pairs
     ]
-    words = [("setting", *(_worded(one.setting, allowed) for one in (kept, made)))]
+    words = [("setting", *(_words_of(one.setting) for one in (kept, made)))]
     words += [(name, getattr(kept, name), getattr(made, name)) for name in _ANSWERING]
     return found + [_same_words(f"{kept.method}, {what}", *pair) for what, *pair in words]
+
+
+def _numbers(text: str | Text) -> dict:
+    """The numbers of words."""
+    values = text.values if isinstance(text, Text) else {}
+    return {name: one for name, one in values.items() if not isinstance(one, str)}
+
+
+def _pairs_of_texts(kept: str | Text, made: str | Text) -> Iterator[tuple]:
+    """(what, kept, made) for each number of a setting."""
+    first, second = _numbers(kept), _numbers(made)
+    for name in sorted({*first, *second}):
+        yield f"setting, {name}", first.get(name), second.get(name)
+
+
+def _words_of(text: str | Text) -> object:
+    """Words without their numbers."""
+    if not isinstance(text, Text):
+        return text
+    return text.form, {name: one for name, one in text.values.items() if isinstance(one, str)}
 
 
 def _same_words(what: str, kept, made) -> Finding:
@@ -354,24 +380,20 @@ def _same_words(what: str, kept, made) -> Finding:
     words = f"{what}: kept {kept!r}, made {made!r}"
     return Finding(0.0 if kept == made else math.inf, EXACT, words)
 
-
-def _worded(setting: str, allowed: float) -> str:
-    """A setting; where rounding may move numbers, without the percentages measured in it."""
-    return re.sub(r"[\d.]+ ?%", "%", setting) if allowed > EXACT else setting
-
 # %% ../../../nbs/experiments/judging/verification.ipynb #99f44e38
 def _guarantee_findings(kept: KeptTable) -> list[Finding]:
     """Every number of a table of the guarantee, drawn again."""
     main = kept.shelf.table(str(KeptName.of(kept.name)._replace(table="main")))
     shown = {row.method: row for row in kept.table.rows}
-    limit = re.search(r"([\d.]+)%", shown["price known without error"].setting)[1]
-    splits = re.search(r"of ([\d,]+) × ", kept.table.rows[-1].setting)[1].replace(",", "")
+    told = {}
+    for row in kept.table.rows:
+        told |= _numbers(row.setting)
     worlds = [
         world_of([(old.predictions(split), new.predictions(split)) for split in _SPLITS])
         for old, new in zip(main.olds, main.news)
     ]
     records = tuple(dict.fromkeys(run.id for run in [*main.olds, *main.news]))
-    rows = guarantee_rows(worlds, float(limit) / 100, int(splits), records)
+    rows = guarantee_rows(worlds, told["limit"], told["splits"], records)
     found = [_same_words("rows", tuple(shown), tuple(row.method for row in rows))]
     for row in rows:
         found += compare_rows(shown[row.method], row) if row.method in shown else []
@@ -383,9 +405,9 @@ _SPLITS = ("selection", "test")
 
 def verify_table(kept: KeptTable) -> Verdict:
     """A kept table's verdict."""
-    if kept.kind == "cost":
+    if kept.table.form == "cost":
         return _cost_verdict(kept)
-    if kept.kind == "guarantee":
+    if kept.table.form == "guarantee":
         return _verdict(kept.name, _guarantee_findings(kept))
     found, at = [], "notes"
     try:
@@ -409,7 +431,7 @@ def _cost_verdict(kept: KeptTable) -> Verdict:
     made = cost_rows([kept.shelf.run(one, None).results for one in names], names)
     shown, again = (  # a record's entries stand in the order of their names
         sorted(
-            (row.method, row.setting, row.seeds, [sorted(one.items()) for one in row.by_seed])
+            (row.method, row.words, row.seeds, [sorted(one.items()) for one in row.by_seed])
             for row in rows
         )
         for rows in (kept.table.rows, made)
@@ -430,7 +452,8 @@ def _verdict(name: str, found: Sequence[Finding]) -> Verdict:
 
 def _notes_there(kept: KeptTable) -> list[Finding]:
     """Whether the notes say what the predictions say."""
-    return [_same_words("note", *pair) for pair in zip(kept.table.notes, notes_again(kept))]
+    pairs = zip(map(str, kept.table.notes), map(str, notes_again(kept)), strict=True)
+    return [_same_words("note", *pair) for pair in pairs]
 
 
 def _row_findings(kept: KeptTable, row: Row) -> list[Finding]:
@@ -440,13 +463,9 @@ def _row_findings(kept: KeptTable, row: Row) -> list[Finding]:
     smallest = min(_sizes(kept).values(), default=1)
     found = compare_rows(row, made, max(ROUNDING, 1 / smallest) if halves else EXACT)
     found += _seed_means(row)
-    if not row.setting.startswith(_configured(kept, row)):
-        words = f"{row.method}: setting {row.setting!r}, its runs say {_configured(kept, row)!r}"
+    if not row.words.startswith(_configured(kept, row)):
+        words = f"{row.method}: setting {row.words!r}, its runs say {_configured(kept, row)!r}"
         found.append(Finding(math.inf, EXACT, words))
-    if (choice := _chosen_alpha(kept, row)) is not None:
-        mine = row.setting, row.qualified
-        words = f"{row.method}, selected on validation"
-        found.append(_same_words(words, mine, _chosen_setting(row, choice)))
     return found
 
 
@@ -503,11 +522,9 @@ def renew_tables(
 
 def _of_today(kept: KeptTable) -> ResultTable:
     """The table as today's rules have it."""
-    marked = marked_again(kept) if (kept.notebook, kept.kind) == ("muscle", "dial") else None
-    rows = marked or kept.table.rows
-    rows = tuple(_with_interval(kept, row) for row in _rows_chosen_again(kept, rows))
-    made = replace(kept.table, rows=rows)
-    if kept.kind in ("cost", "guarantee"):
+    rows = _rows_chosen_again(kept, kept.table.rows)
+    made = replace(kept.table, rows=tuple(_with_interval(kept, row) for row in rows))
+    if kept.table.form in ("cost", "guarantee"):
         return made
     return replace(made, notes=notes_again(KeptTable(kept.shelf, kept.name, made)))
 
@@ -519,7 +536,7 @@ def _rows_chosen_again(kept: KeptTable, rows: Sequence[Row]) -> list[Row]:
     made = [chosen_again(kept, row) for row in rows]
     changed = [pair for pair in zip(rows, made) if pair[0] != pair[1]]
     for row, other in changed:
-        if all(isinstance(one, str) for one in (*row.new, *other.new)):
+        if all(isinstance(one, str) for one in (*row.new, *other.new)) and row.new != other.new:
             taken = dict(zip(row.new, other.new))
             made = [one if one is other else _through(one, taken) for one in made]
     pairs = zip(rows, made, strict=True)
@@ -528,13 +545,9 @@ def _rows_chosen_again(kept: KeptTable, rows: Sequence[Row]) -> list[Row]:
 
 def _through(row: Row, taken: dict[str, str]) -> Row:
     """A row through other runs of the same seeds; the seeds that have none fall away."""
-    named = set(ids_in(row.new))
-    if isinstance(row.new[0] if row.new else "", str) or not named & set(taken):
+    if isinstance(row.new[0] if row.new else "", str) or not {*ids_in(row.new)} & {*taken}:
         return row
-    text = json.dumps(row.new[: len(taken)])
-    for run, other in taken.items():
-        text = text.replace(json.dumps(run), json.dumps(other))
-    return replace(row, new=tuple(json.loads(text)), seeds=len(taken))
+    return replace(row, new=renamed(row.new[: len(taken)], taken), seeds=len(taken))
 
 
 def _with_interval(kept: KeptTable, row: Row) -> Row:
@@ -668,13 +681,11 @@ def verify_saved(root: Path, results: Path) -> Iterator[Verdict]:
         )
 
 # %% ../../../nbs/experiments/judging/verification.ipynb #700817bf
-def _together(names: Sequence[str]) -> list[list[str]]:
+def _together(tables: Mapping[str, ResultTable]) -> list[list[str]]:
     """The names of tables in groups that load the same data, the slowest first."""
     groups: dict[tuple, list] = {}
-    for name in names:
-        notebook, task, *_ = KeptName.of(name)
-        kind = notebook if notebook in ("bcwi", "muscle") else "classifiers"
-        groups.setdefault((kind, task), []).append(name)
+    for name, table in tables.items():
+        groups.setdefault((KeptName.of(name).task, table.examples), []).append(name)
     return sorted(groups.values(), key=len, reverse=True)
 
 
@@ -720,7 +731,7 @@ def verify(
     kept = kept_tables(results)
     if wrong := [name for name in names if name not in kept]:
         raise ValueError(f"results/ has no table {wrong[0]}; it has {', '.join(kept)}")
-    groups = _together(list(names) or list(kept))
+    groups = _together({name: kept[name] for name in names or kept})
     studies = [] if names else sorted(path.parent for path in results.glob("*/*.jsonl"))
     if workers == 1:
         yield from (one for group in groups for one in _verify_group(group, results, data_dir))

@@ -25,6 +25,7 @@ from safetensors.numpy import load_file
 from .recipes import Recipe
 from .trainings import build, encoded, identity
 from .upgrades import Search
+from ..reporting.result_tables import Text
 from ..running.runs import Run, run_once
 from ...gated_fusion import LearnGate, OldLogitsCache, fuse
 from ...metrics import fit_temperature, fix_rate, new_fault_rate, over_seeds
@@ -151,10 +152,11 @@ def gate_words(searched: Search) -> str:
     return str(setting)
 
 # %% ../../../nbs/experiments/models/gates.ipynb #c1d2e3f9
-def mean_gates(gated: Sequence[Run]) -> str:
+def mean_gates(gated: Sequence[Run]) -> Text:
     """The smallest and the largest mean gate on selection, over seeds."""
     means = [run.results["gate"]["selection"]["mean"] for run in gated]
-    return f"mean gate {min(means):.2f}–{max(means):.2f}"
+    values = {"lowest_gate": min(means), "highest_gate": max(means)}
+    return Text("mean gate {lowest_gate:.2f}–{highest_gate:.2f}", values)
 
 # %% ../../../nbs/experiments/models/gates.ipynb #c1d2e3fb
 def cached_once(

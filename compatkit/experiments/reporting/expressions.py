@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['POSTERIORS', 'Expression', 'Of', 'PerSplit', 'Mix', 'ConstantGate', 'Vote', 'Mean', 'neighbours', 'Keep', 'Certified',
-           'to_data', 'from_data', 'leaves', 'reads_logits', 'ids_of', 'ids_in', 'at']
+           'to_data', 'from_data', 'leaves', 'reads_logits', 'ids_of', 'renamed', 'ids_in', 'at']
 
 # %% ../../../nbs/experiments/reporting/expressions.ipynb #bb45fe76
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -277,6 +277,19 @@ class _Named(NamedTuple):
     """Stands for a run of which only the id is asked."""
 
     id: str
+
+
+def renamed(
+    data: Sequence,  # expressions that are stored
+    taken: Mapping[str, str],  # id → the id of the run to take in its place
+) -> tuple:
+    """The same through other runs."""
+
+    def run_of(name: str) -> _Named:
+        """The run to take."""
+        return _Named(taken.get(name, name))
+
+    return tuple(to_data(from_data(one, run_of)) for one in data)
 
 
 def ids_in(data: Sequence) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 from torch import nn
 
 # %% ../../../nbs/experiments/studies/distillation_studies.ipynb #decc284d
-from ...ensembles import member_windows, most_central
+from ...ensembles import most_central
 from ..models.common_start import common_start
 from ..models.epochs import epoch_once, over_epochs
 from ..models.given_answers import answers_of
@@ -39,10 +39,11 @@ from compatkit.experiments.models.upgrades import (
     answers,
     some,
     trainings_of_search,
+    windows_note,
 )
 from ..planning.shapes import before_update
 from ..reporting.expressions import Mean
-from ..reporting.result_tables import Row
+from ..reporting.result_tables import Row, Text, joined
 from ..running.runs import Run
 from compatkit.experiments.studies.sides import (
     Compared,
@@ -264,6 +265,9 @@ class DistillationStudy:
 
     def __init__(self, study: Study, update: Update):
         self.study, self.update, self.table = study, update, study.chosen.table
+        whole = "all" if study.chosen.table == "all_images" else ""
+        study.about = {"examples": GROWN[self.table].__name__ if self.table in GROWN else whole}
+        study.about |= {"form": "epochs"} if self.table == "figure5" else {}
         few = self.table in ("5a", "5b")
         usual = {"smoke": 2, "mini": 3 if study.embedded else 4, "paper": 4 if few else 16}
         self.size = study.chosen.ensemble or usual[study.scale]  # members of an ensemble
@@ -381,7 +385,10 @@ class DistillationStudy:
 
     def search(self, grid: Sequence[Treatment]) -> Search:
         """Try a grid, run the choice with all seeds."""
-        return self.study.search(self.pair, grid, self.treat)
+        found = self.study.search(self.pair, grid, self.treat)
+        if self.table == "mrpc":  # whose temperatures are those of gated fusion's paper
+            found = found._replace(choice=found.choice | {"notebook": "gated_fusion"})
+        return found
 
     def teach(self, grid: Sequence[Treatment]) -> Taught:
         """The same for students of the ensembles on both sides."""
@@ -449,8 +456,7 @@ class DistillationStudy:
         study, update = self.study, self.update
         own = self._old_model_notes()
         if self.ensembles:
-            windows = member_windows(self.members, self.size, study.seeds)
-            own.append(windows.note.replace("votes", "ensembles"))
+            own.append(windows_note(self.members, self.size, study.seeds, "ensembles"))
         own += self._image_notes()
         if study.scale == "paper":  # at 1,000 classes the two readings differ a thousandfold
             how = {"sum": "summed", "mean": "averaged"}[over_classes_of(study)]
@@ -464,16 +470,15 @@ class DistillationStudy:
             own.append(f"both models start from one body that was trained on {on}")
         return study.notes(self.pair, *own, searched=searched)
 
-    def _old_model_notes(self) -> list[str]:
+    def _old_model_notes(self) -> list[str | Text]:
         """What the old model knows: of the classes, where they grow, and of its training set."""
         update, lines = self.update, []
         if update.data:
             known = len(self.pair.olds[0].predictions("test"))
             on_all = ", and accuracy once more on all" if update.old_classes else ""
-            lines.append(
-                f"old model: {update.data.old.title}; everything is measured on the {known:,} "
-                f"test examples whose class it knows{on_all}"
-            )
+            counted = Text("everything is measured on the {test:,} test examples", {"test": known})
+            told = [f"old model: {update.data.old.title}", counted]
+            lines.append(joined([joined(told), f"whose class it knows{on_all}"], " "))
         if update.given:
             right = [
                 f"{update.given.predictions(split).correct.mean():.1%} of {split}"

@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['VERSION_LABELS', 'above_chance', 'at_chance', 'upgrade_at_chance', 'check', 'control_words', 'with_choice',
-           'changes_beside', 'printed', 'notes', 'result_table', 'figure_row', 'shot_rows', 'inconsistency', 'percent',
-           'bars', 'keep_study']
+           'changes_beside', 'printed', 'notes', 'result_table', 'figure_row', 'old_right', 'shot_rows',
+           'inconsistency', 'percent', 'inconsistent', 'bars', 'keep_study']
 
 # %% ../../../nbs/experiments/studies/language_tables.ipynb #1a900004
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -23,6 +22,7 @@ from compatkit.experiments.models.language_recipes import (
     OTHER_TEXTS,
     PAPER_UPGRADES,
     SHOTS,
+    asked_by,
     reads_other_texts,
 )
 from ..models.language_trainings import CompatibilitySetting
@@ -31,6 +31,8 @@ from ..reporting.expressions import to_data
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
     Row,
+    Text,
+    joined,
     keep_pictures,
     keep_table,
     measured,
@@ -49,7 +51,12 @@ from compatkit.experiments.studies.language_study import (
     spread,
     words_for,
 )
-from .study import Upgrade, command, refuse_an_empty_smoke_run
+from compatkit.experiments.studies.study import (
+    Upgrade,
+    command,
+    examples_note,
+    refuse_an_empty_smoke_run,
+)
 from ...language.harness import harness_version
 from ...language.models import chance_of
 from ...metrics import FlipCounts, lowest_nfr, paired_difference, smooth_flips
@@ -77,7 +84,7 @@ def at_chance(
     runs: Sequence[MeasuredRun],  # of the untreated models
 ) -> str:
     """Why nothing can be judged by these models, in words; "" where all of them beat guessing."""
-    by = runs[0].measure.removesuffix(" per character")
+    by = asked_by(runs[0].measure)
     chance = chance_of(runs[0].task, by)
     if all(above_chance(run.predictions("test"), chance) for run in runs):
         return ""
@@ -172,10 +179,8 @@ def with_choice(
     """The rows, the preferred one marked; where no setting qualifies all rows say so."""
     accuracy, nfr = ([row.selection[name][0] for row in rows] for name in ("accuracy", "nfr"))
     best = lowest_nfr(accuracy, nfr, untreated.selection["accuracy"][0])
-    return [
-        replace(row, qualified=best is not None, preferred=place == best)
-        for place, row in enumerate(rows)
-    ]
+    made = {"qualified": best is not None, "choice": {"rule": "share"}}
+    return [replace(row, preferred=place == best, **made) for place, row in enumerate(rows)]
 
 # %% ../../../nbs/experiments/studies/language_tables.ipynb #2c4abb45
 # as papers.csv names them → (what it is called, the measured value from the row and the untreated
@@ -193,21 +198,18 @@ _CHANGES = {
         "%",
     ),
     "pfr change": ("PFR", lambda row, new: 100 * (row.pfr[0] - new.pfr[0]), "points"),
-    "gain size change": ("M_g", lambda row, new: _size(row, "M_g") - _size(new, "M_g"), "points"),
+    "gain size change": ("M_g", lambda row, new: _size_change(row, new, "gain"), "points"),
     "regression size change": (
         "M_r",
-        lambda row, new: _size(row, "M_r") - _size(new, "M_r"),
+        lambda row, new: _size_change(row, new, "regression"),
         "points",
     ),
 }
 
 
-def _size(row: Row, sign: str) -> float:
-    """The mean size of gains or regressions that a row of scores tells in its setting; nan where
-    it tells none.
-    """
-    told = re.search(rf"{sign} (-?\d+\.\d+)", row.setting)
-    return float(told[1]) if told else math.nan
+def _size_change(row: Row, untreated: Row, size: str) -> float:
+    """How the mean size of gains or regressions differs between two rows of scores."""
+    return row.setting.values[size] - untreated.setting.values[size]
 
 
 def changes_beside(
@@ -259,12 +261,11 @@ def notes(study: LanguageStudy, name: str | None = None) -> tuple:
     bases = f"bases: {'; '.join(words_for(study, one) for one in study.names)}"
     if name is not None:
         old, new = (words_for(study, one) for one in study.upgrades[name])
-        bases = f"old base: {old}; new base: {new}"
+        bases = Text("old base: {old}; new base: {new}", {"old": old, "new": new})
     validation = "" if task.selection_chooses_epoch else " (a fifth of them validation)"
     return (
-        f"{task.rule}; {len(task.train):,} training{validation}, {len(task.selection):,} "
-        f"selection, {len(task.test):,} test examples",
-        f"{bases}; {_bases_of_seeds(study)}",
+        examples_note(task.rule, f"{len(task.train):,} training{validation}", task),
+        joined([bases, _bases_of_seeds(study)]),
         f"adapters: rank {recipe.rank}, alpha {recipe.alpha:g}, rate {recipe.learning_rate:g}, "
         f"{recipe.epochs} epochs, the best by validation loss; all tokens learnt",
         _origin_of_bases(study),
@@ -276,8 +277,9 @@ def notes(study: LanguageStudy, name: str | None = None) -> tuple:
 def _notes_on_shots(study: LanguageStudy) -> tuple:
     """How models were asked that were not trained."""
     models = "; ".join(words_for(study, name) for name in study.names)
+    asked = Text("{test:,} test examples", {"test": len(study.task.test)})
     return (
-        f"{study.task.rule}; {len(study.task.test):,} test examples",
+        joined([study.task.rule, asked]),
         f"models: {models}, asked as they are; {_origin_of_bases(study)}",
         "the shots are training examples with their answers, written as lm-evaluation-harness "
         "writes them, the same before all questions; each seed draws its own, and its more shots "
@@ -350,7 +352,8 @@ def result_table(
     paper = printed(study, name) if name and by == study.measure else {}
     about = notes(study, name) + changes_beside(rows, paper)
     quantity = "ROUGE-1" if by == "rouge1" else "accuracy"
-    given = {"unjudged": unfit, "measure": by}
+    given = {"unjudged": unfit, "measure": by, "examples": "questions"}
+    given |= study.table.about
     given |= {"reported": "test" if study.scale == "paper" else "selection"}
     return ResultTable(
         title, tuple(rows), about, paper, command("muscle", study.chosen), quantity, **given
@@ -361,7 +364,7 @@ def figure_row(
     upgrade: Upgrade,
     method: str,
     runs: Sequence[MeasuredRun],
-    setting: str = "",
+    setting: str | Text = "",
     untreated: Sequence[MeasuredRun] | None = None,  # what the runs are compared with
 ) -> Row:
     """A row of a table of several upgrades, which names its old side."""
@@ -372,6 +375,11 @@ def figure_row(
             row, old=tuple(map(to_data, upgrade.olds)), untreated=against if untreated else ""
         )
     return measured(method, upgrade.olds, runs, untreated, setting, own_old=True, against=against)
+
+
+def old_right(accuracy: float) -> Text:
+    """How often the old side of a row is right, as it stands in a table."""
+    return Text("old model {old_right:.2%}", {"old_right": float(accuracy)})
 
 
 def shot_rows(study: LanguageStudy) -> list[Row]:
@@ -399,7 +407,7 @@ def shot_rows(study: LanguageStudy) -> list[Row]:
     rows = []
     for method, olds, news in steps:
         right = np.mean([one.correct.mean() for one in answers(olds)])
-        rows.append(measured(method, olds, news, None, f"old model {right:.2%}", own_old=True))
+        rows.append(measured(method, olds, news, None, old_right(right), own_old=True))
     return rows
 
 
@@ -419,6 +427,11 @@ def percent(value: tuple) -> str:
     """(mean, standard deviation) as text."""
     mean, deviation = value
     return f"{mean:.2%}" + ("" if math.isnan(deviation) else f" ± {deviation:.2%}")
+
+
+def inconsistent(value: tuple) -> Text:
+    """An NFR_mc as it stands in a table."""
+    return Text("NFR_mc {nfr_mc}", {"nfr_mc": percent(value)})
 
 
 def bars(

@@ -34,7 +34,7 @@ from compatkit.experiments.models.language_trainings import (
 )
 from ..models.recipes import Experiment, check_may_be_kept
 from ..models.upgrades import Upgrade, answers
-from ..reporting.result_tables import ResultTable, Row
+from ..reporting.result_tables import ResultTable, Row, Text
 from compatkit.experiments.reporting.verdicts import (
     Verdict,
     flips_difference,
@@ -214,7 +214,7 @@ def _keep(answered: Callable, measure: str, folder: Path) -> dict:
     return {"score": means}
 
 # %% ../../../nbs/experiments/studies/reranking_studies.ipynb #9351a16d
-TABLES = ("main", "candidates")
+TABLES = {"main": (2, 12), "candidates": (3, 6)}  # lots of candidates and choices, a seed
 NUMBERS = (5, 10, 20)  # candidates of a question; the paper has 10
 TOGETHER = (0.3, 0.5, 0.7)  # of the new model, where both write together
 TASKS = ("arithmetic", "samsum", "gsm8k")
@@ -289,8 +289,7 @@ class RerankingStudy(Study):
 
     def plan_all(self) -> None:
         """Say what is trained and asked."""
-        kinds = 3 if self.chosen.table == "candidates" else 2
-        choices = 6 if self.chosen.table == "candidates" else 12
+        kinds, choices = TABLES[self.chosen.table]
         adapters = adapter_recipe(self.scale, self.chosen.max_steps)
         self.plan(
             "reranking",
@@ -433,21 +432,21 @@ class Rows:
         name = name or f"re-ranked, {number} candidates"
         self.dials[name] = dial_of(self.study.dial(kind, number))
         weight, able = self.dials[name].best(self.least())
-        runs, words = self.study.reranked(kind, number, weight), f"weight of new {weight:g}"
-        return self.row(name, runs, f"{words}; {_cost(number)}", able)
+        runs = self.study.reranked(kind, number, weight)
+        made = {"qualified": able, "choice": {"rule": "candidates"}}
+        return self.row(name, runs, _weighed(weight, _cost(number)), **made)
 
     def row(
-        self, name: str, runs: Sequence[MeasuredRun], words: str, qualified: bool = True
+        self, name: str, runs: Sequence[MeasuredRun], setting: str | Text, **further: object
     ) -> Row:
         """A row, its runs remembered."""
         self.runs[name] = runs
-        return self.upgrade.row(name, runs, words, qualified=qualified)
+        return self.upgrade.row(name, runs, setting, **further)
 
     def of_the_paper(self, kind: str, number: int) -> Row:
         """Re-ranked by the old model alone."""
-        words = f"weight of new 0; {_cost(number)}"
-        runs = self.study.reranked(kind, number, 0.0)
-        return self.row(f"by the old model alone, {number} candidates", runs, words)
+        runs, name = self.study.reranked(kind, number, 0.0), "by the old model alone"
+        return self.row(f"{name}, {number} candidates", runs, _weighed(0.0, _cost(number)))
 
     def beams(self, number: int) -> Row:
         """The new model's own best of its beams."""
@@ -465,8 +464,9 @@ class Rows:
         dial = DialPoints(TOGETHER, *(self._points(points, split) for split in _SPLITS))
         self.dials["token-level mixture"] = dial
         weight, able = dial.best(self.least())
-        words = f"weight of new {weight:g}; both models at each token"
-        return self.row("token-level mixture", points[weight], words, able)
+        made = {"qualified": able, "choice": {"rule": "tokens"}}
+        setting = _weighed(weight, "both models at each token")
+        return self.row("token-level mixture", points[weight], setting, **made)
 
     def _points(self, points: dict, split: str) -> np.ndarray:
         """(points, 2): mean score and NFR of runs that answered."""
@@ -498,6 +498,11 @@ class Rows:
     def curves(self) -> dict:
         """name → (scores, NFRs) over the weight, on test."""
         return {name: tuple(dial.test.T) for name, dial in self.dials.items()}
+
+
+def _weighed(weight: float, words: str) -> Text:
+    """A weight as it stands in a table."""
+    return Text(f"weight of new {{weight:g}}; {words}", {"weight": float(weight)})
 
 
 def _cost(number: int) -> str:
@@ -541,7 +546,8 @@ def result_table(study: RerankingStudy, rows: Sequence[Row], unfit: str = "") ->
     )
     quantity = "ROUGE-1" if study.measure == "rouge1" else "accuracy"
     made = study.table(what, rows, notes)
-    return replace(made, quantity=quantity, unjudged=unfit, measure=study.measure)
+    about = {"form": "reranking", "examples": "questions", "measure": study.measure}
+    return replace(made, quantity=quantity, unjudged=unfit, **about)
 
 
 def judged(rows: Rows, row: Row) -> dict[str, Verdict]:

@@ -26,7 +26,14 @@ from compatkit.experiments.models.traffic_trainings import (
 )
 from ..models.treatments import setting_words
 from ..models.update_trainings import OnNew
-from ..reporting.result_tables import ResultTable, Row, keep_table, measured
+from compatkit.experiments.reporting.result_tables import (
+    UNTREATED,
+    ResultTable,
+    Row,
+    Text,
+    keep_table,
+    measured,
+)
 from ..running.runs import Run
 from compatkit.experiments.studies.retirements import (
     DRAWN,
@@ -38,6 +45,7 @@ from compatkit.experiments.studies.retirements import (
     pick,
 )
 from .study import refuse_an_empty_smoke_run
+from .update_studies import update_note
 from ...metrics import FlipCounts, competent, paired_difference
 from ...predictions import Predictions
 
@@ -65,9 +73,9 @@ class RetirementRows:
         self,
         name: str,
         runs: Sequence[Run],  # one a seed
-        setting: str = "",
+        setting: str | Text = "",
         both_splits: bool = True,  # False: they answered the test split alone
-        **remarks: bool,  # qualified
+        **remarks: object,  # qualified and choice, as rows have them
     ) -> Row:
         """The row of runs that answered the new data's splits."""
         update = self.models.update
@@ -76,7 +84,6 @@ class RetirementRows:
             for side in (self.models.olds, self.models.news, runs)
         )
         self.answers[name] = [as_columns(one.predictions("test")) for one in answering]
-        untreated = None if name in ("old model", "new model") else news
 
         def reported(group: Sequence[OnNew]) -> list[Predictions]:
             """The answers on selection."""
@@ -86,7 +93,7 @@ class RetirementRows:
             name,
             olds,
             answering,
-            untreated,
+            news,
             setting,
             reported=reported if both_splits else None,
             view=lambda answers, split: as_columns(answers),
@@ -133,11 +140,11 @@ class RetirementRows:
         self.picked[dial.name] = picked
         if drawn is None or len(drawn):
             self.lines[dial.name] = self.curve(dial, "new_test", drawn)
-        words = dial.words.format(picked.value)
         for seed in self.seeds:
             self._keep_values(dial, seed)
         runs = [self._decided(dial, picked.value, seed) for seed in self.seeds]
-        return self.row(dial.name, runs, words, qualified=picked.qualified)
+        made = {"qualified": picked.qualified, "choice": {"rule": "value"}}
+        return self.row(dial.name, runs, dial.setting(picked.value), **made)
 
     def _keep_values(self, dial: Dial, seed: int) -> None:
         """A seed's answers on selection at all values, published beside the row's."""
@@ -152,8 +159,10 @@ class RetirementRows:
         what = {"method": dial.name, "value": float(value)}
         return self.models.keep(decided_once(what, dial.runs(seed), answers))
 
-    def searched(self, name: str, tried: dict) -> Row:
-        """The row of a treatment whose settings were all trained with all seeds: words → runs."""
+    def searched(self, name: str, tried: dict, choice: dict) -> Row:
+        """The row of a treatment whose settings were all trained with all seeds: setting → runs,
+        and the rule as rows have it.
+        """
         settings = list(tried)
         olds = [as_columns(self.models.old_on("new_selection", seed)) for seed in self.seeds]
         counts = [
@@ -169,7 +178,8 @@ class RetirementRows:
         ]
         picked = pick(range(len(settings)), *means, self.reference())
         self.picked[name], words = picked, settings[picked.value]
-        return self.row(name, tried[words], words, qualified=picked.qualified)
+        setting = Text("price {price:g}", {"price": words}) if "prices" in choice else words
+        return self.row(name, tried[words], setting, qualified=picked.qualified, choice=choice)
 
     def with_head(self, name: str, runs: Sequence[Run]) -> Row:
         """The rule with a head on each of these students."""
@@ -193,7 +203,8 @@ class RetirementRows:
             runs.append(models.keep(decided_once(what, [known, of], {"new_test": answers})))
         who = "a head" if learned else "a search"
         self.costs[name] = Cost(f"one model, a look-up, {who}", 0, models.bytes_of_cache())
-        return self.row(name, runs, dial.words.format(price), both_splits=False)
+        whole = {"rule": "price of another row", "row": dial.name}
+        return self.row(name, runs, dial.setting(price), both_splits=False, choice=whole)
 
     def certified(self, name: str, of: Callable, max_nfr: float) -> Row | str:
         """The certified rule on top of runs: the smallest price whose NFR is shown to be at most
@@ -256,18 +267,17 @@ def student_rows(rows: RetirementRows, asked: dict) -> list[Row]:
     for lesson, from_old, words in asked.values():
         prices = models.prices if lesson == "rule" else (1.0,)
         tried = {
-            f"price {price:g}": [
-                models.student(lesson, seed, price, from_old) for seed in rows.seeds
-            ]
+            price: [models.student(lesson, seed, price, from_old) for seed in rows.seeds]
             for price in prices
         }
-        (setting, runs), *others = tried.items()
+        (price, runs), *others = tried.items()
         rows.costs[words] = Cost(steps=models.student_steps)
         if others:
-            found.append(rows.searched(words, tried))
+            choice = {"rule": "settings", "prices": [*prices]}
+            found.append(rows.searched(words, tried, choice))
             runs = list(tried.values())[rows.picked[words].value]
         else:
-            found.append(rows.row(words, runs, setting if lesson == "rule" else ""))
+            found.append(rows.row(words, runs, f"price {price:g}" if lesson == "rule" else ""))
         if lesson == "rule":
             found.append(rows.with_head(f"{words}, with its head", runs))
     return found
@@ -343,20 +353,18 @@ def churn_rows(rows: RetirementRows) -> list[Row]:
             ]
             for treatment in models.study.grid(name)
         }
-        found.append(rows.searched(name, tried))
+        found.append(rows.searched(name, tried, models.study.choice | {"rule": "settings"}))
     return found
 
 # %% ../../../nbs/experiments/studies/retirement_rows.ipynb #rtr00042
-def retirement_notes(models: RetirementStudy, *own: str) -> tuple[str, ...]:
+def retirement_notes(models: RetirementStudy, *own: str) -> tuple[str | Text, ...]:
     """The sentences under a table: data, recipes, how dials were set."""
     update, study = models.update, models.study
     first, old, new, student = (
         models.first_recipe, models.old_recipe, models.new_recipe, models.student_recipe
     )  # fmt: skip
     lines = [
-        f"{len(update.old.train):,} → {len(update.new.train):,} training, "
-        f"{len(update.new.selection):,} selection, {len(update.new.test):,} test examples; "
-        f"{update.old.rule.split('; asked')[0]}",
+        update_note(update),
         f"traffic: {len(models.traffic.rows):,} examples without labels, in no other part",
         f"old: {old.words()}; new: {first.words()} on the old data, then {new.epochs} epochs at "
         f"{new.learning_rate:g} on all",
@@ -376,7 +384,8 @@ def retirement_table(models: RetirementStudy, rows: Sequence[Row], *own: str) ->
     study = models.study
     title = f"{models.update.name}, upgrade {models.upgrade}, {study.scale} scale, table "
     title += study.chosen.table + (": wiring only" if study.wiring else "")
-    return ResultTable(title, tuple(rows), retirement_notes(models, *own), {}, study.command())
+    told, about = retirement_notes(models, *own), {"form": "retirement", "examples": "add_data"}
+    return ResultTable(title, tuple(rows), told, {}, study.command(), **about)
 
 
 def claim_lines(rows: RetirementRows, table: Sequence[Row]) -> list[str]:
@@ -388,7 +397,7 @@ def claim_lines(rows: RetirementRows, table: Sequence[Row]) -> list[str]:
     untreated = np.array([as_columns(run.predictions("new_test")).correct for run in models.news])
     lines = []
     for row in table:
-        if row.method in ("old model", "new model"):
+        if row.method in UNTREATED:
             continue
         right = np.array([one.correct for one in rows.answers[row.method]])
         mean, low, high = paired_difference(right, untreated)
@@ -406,7 +415,7 @@ def cost_table(rows: RetirementRows, table: Sequence[Row]) -> "pandas.DataFrame"
     """
     import pandas
 
-    named = [row.method for row in table if row.method not in ("old model", "new model")]
+    named = [row.method for row in table if row.method not in UNTREATED]
     lines = [rows.costs.get(name, Cost()) for name in named]
     columns = ["an answer asks", "training steps more", "kept"]
     return pandas.DataFrame(lines, index=pandas.Index(named, name="row")).set_axis(columns, axis=1)

@@ -41,6 +41,7 @@ from compatkit.experiments.models.traffic_trainings import (
 )
 from ..models.trainings import encoded, train_once
 from ..models.update_trainings import sweep_once, update_once, updated_model
+from ..reporting.result_tables import Text
 from ..running.runs import Run, run_once
 from .study import Planned, Study
 from ...metrics import MARGIN, lowest_nfr
@@ -62,11 +63,16 @@ class Dial:
     name: str  # of its row
     values: tuple
     answers: Callable  # (split, value, seed) → Predictions
-    words: str  # how a value reads, such as "price {:g}"
+    words: str  # how a value reads, such as "price {price:g}"
+    number: str  # what it is called there
     runs: Callable  # seed → the runs behind the answers
     found: dict = field(
         default_factory=dict
     )  # (split, value, seed) → Predictions, as they are made
+
+    def setting(self, value: float) -> Text:
+        """A value as it stands in a table."""
+        return Text(self.words, {self.number: float(value)})
 
     def at(self, split: str, value: float, seed: int) -> Predictions:
         """The answers, made once."""
@@ -359,7 +365,7 @@ class RetirementStudy:
                 pools[seed] = pool(*(run.with_logits("new_selection") for run in runs))
             return keep_old(*(run.with_logits(split) for run in runs), price, pools[seed])
 
-        return Dial(name, PRICES, answers, "price {:g}", _behind(guess, of))
+        return Dial(name, PRICES, answers, "price {price:g}", "price", _behind(guess, of))
 
     def mixture(self, name: str, guess: Callable, of: Callable) -> Dial:
         """The mixture of probabilities, with `guess(seed)` in the old model's place."""
@@ -369,7 +375,8 @@ class RetirementStudy:
             pair = [run.with_logits(split) for run in (guess(seed), of(seed))]
             return mix(*pair, weight, "probability")
 
-        return Dial(name, WEIGHTS, answers, "weight of new {:g}", _behind(guess, of))
+        reads = "weight of new {weight:g}", "weight"
+        return Dial(name, WEIGHTS, answers, *reads, _behind(guess, of))
 
     def interpolation(self, name: str, of: Callable, recipe: Recipe) -> Dial:
         """BCWI between the old model and `of(seed)`, a Run with weights; upgrade `data` alone."""
@@ -383,7 +390,8 @@ class RetirementStudy:
                 swept[key] = sweep_once(*given, split, points)
             return swept[key].predictions(f"{split}-{alpha:g}")
 
-        return Dial(name, ALPHAS, answers, "α {:g}", _behind(self.olds.__getitem__, of))
+        behind = _behind(self.olds.__getitem__, of)
+        return Dial(name, ALPHAS, answers, "α {alpha:g}", "alpha", behind)
 
 
 def _behind(*each: Callable) -> Callable:

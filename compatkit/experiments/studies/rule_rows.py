@@ -21,8 +21,13 @@ from compatkit.decisions import (
     needed_examples,
     price_curve,
 )
-from ...ensembles import member_windows
-from ..models.upgrades import MIXING_WEIGHTS, Upgrade, answers, at_accuracy
+from compatkit.experiments.models.upgrades import (
+    MIXING_WEIGHTS,
+    Upgrade,
+    answers,
+    at_accuracy,
+    windows_note,
+)
 from compatkit.experiments.reporting.expressions import (
     Certified,
     Expression,
@@ -31,7 +36,7 @@ from compatkit.experiments.reporting.expressions import (
     Mix,
     neighbours,
 )
-from ..reporting.result_tables import Row, kept_tables
+from ..reporting.result_tables import Row, Text, kept_tables
 from ..running.published import published_runs
 from ..running.runs import Run
 from ..running.store import KeptName
@@ -110,7 +115,8 @@ def rule_row(
     selection = _triples(ruled(upgrade, posterior), "selection")
     price, qualified = chosen_price(selection, answers(upgrade.paired, "selection"))
     rules = ruled(upgrade, posterior, price)
-    return upgrade.row(method, rules, f"price {price:g}; needs {needs}", qualified=qualified)
+    setting = Text(f"price {{price:g}}; needs {needs}", {"price": price})
+    return upgrade.row(method, rules, setting, qualified=qualified, choice={"rule": "price"})
 
 
 def certified_rows(
@@ -125,10 +131,9 @@ def certified_rows(
         return []
     decided = [Certified(*pair, max_nfr) for pair in zip(upgrade.olds, upgrade.paired)]
     prices = [one.price for one in decided]
-    setting = (
-        f"price {min(prices):.3g}–{max(prices):.3g}, certified on {len(pairs[0][0]):,}; "
-        "needs old answer"
-    )
+    words = f"certified on {len(pairs[0][0]):,}; needs old answer"
+    values = {"lowest_price": min(prices), "highest_price": max(prices)}
+    setting = Text(f"price {{lowest_price:.3g}}–{{highest_price:.3g}}, {words}", values)
     return [upgrade.row(f"rule, NFR at most {max_nfr:.1%}", decided, setting)]
 
 # %% ../../../nbs/experiments/studies/rule_rows.ipynb #c8637276
@@ -154,10 +159,10 @@ def ensemble_size(upgrade: Upgrade) -> int:
     return len(upgrade.news) - len(upgrade.olds) + 1
 
 
-def ensemble_note(upgrade: Upgrade) -> str:
+def ensemble_note(upgrade: Upgrade) -> str | Text:
     """What a table must say of its ensembles; "" where there are none."""
     size = ensemble_size(upgrade)
-    return "" if size < 2 else member_windows(len(upgrade.news), size, len(upgrade.olds)).note
+    return "" if size < 2 else windows_note(len(upgrade.news), size, len(upgrade.olds))
 
 
 def ensemble_rows(upgrade: Upgrade) -> list[Row]:
@@ -211,7 +216,7 @@ def published_row(upgrade: Upgrade, scale: str, method: str) -> Row:
     row, runs = published_method(upgrade, scale, method)
     if row is None:
         return Row(method)
-    return upgrade.row(method, runs, row.setting, qualified=row.qualified)
+    return upgrade.row(method, runs, row.setting, qualified=row.qualified, choice=row.choice)
 
 
 def published_rows(upgrade: Upgrade, scale: str, method: str, needs: str) -> list[Row]:

@@ -20,7 +20,7 @@ from ..models.trainings import train_once
 from ..models.treatments import setting_words
 from ..models.upgrades import GRID_SEEDS, Search, answers, chosen_of
 from ..reporting.expressions import Mean, neighbours
-from ..reporting.result_tables import Row, measured
+from ..reporting.result_tables import Row, Text, joined, measured
 from ..running.runs import Run
 from .study import Study
 from ...metrics import FlipCounts, over_seeds
@@ -128,12 +128,13 @@ class Compared(NamedTuple):
     setting: str = ""
     models: int = 1  # that answer a question
     qualified: bool = True  # whether its setting is as accurate on selection as the rule asks
+    choice: dict = {}  # how the setting was chosen, as rows have it
 
     @classmethod
     def of(cls, method: str, olds: Sequence, search: Search) -> "Compared":
         """A distillation at the setting that its search chose."""
-        words = setting_words(search.setting)
-        return cls(method, olds, search.runs, words, qualified=search.qualified)
+        chosen = {"qualified": search.qualified, "choice": search.choice}
+        return cls(method, olds, search.runs, setting_words(search.setting), **chosen)
 
     def row(self, untreated: Sequence, own_olds: Sequence, all_classes: bool = False) -> Row:
         """Its line in a table.
@@ -146,19 +147,22 @@ class Compared(NamedTuple):
         prepared = any(one.id != own.id for one, own in zip(self.olds, own_olds))
         parts = [self.setting]
         if prepared:
-            parts.append(f"its old model: {_accuracy(self.olds):.2%}")
+            parts.append(
+                Text("its old model: {old_right:.2%}", {"old_right": _accuracy(self.olds)})
+            )
         if all_classes:
-            parts.append(f"all classes: {_accuracy([bare(run) for run in self.news]):.2%}")
-        plain = None if self.method == "new model" else untreated
+            right = _accuracy([bare(run) for run in self.news])
+            parts.append(Text("all classes: {all_right:.2%}", {"all_right": right}))
         return measured(
             self.method,
             self.olds,
             self.news,
-            plain,
-            "; ".join(filter(None, parts)),
+            untreated,
+            joined(parts),
             reported=lambda group: answers(group, "selection"),
             own_old=prepared,
             qualified=self.qualified,
+            choice=self.choice,
         )
 
     def counts(self) -> list[FlipCounts]:
@@ -226,4 +230,5 @@ def teach(
     rest = [pair(grid[place], seed) for seed in range(len(seeds), study.seeds)]
     olds, news = zip(*taught[place], *rest)
     tried = list(zip(grid, accuracy, nfr, [[new for _, new in group] for group in taught]))
-    return Taught(Search(grid[place], list(news), tried, best is not None), list(olds))
+    found = Search(grid[place], list(news), tried, best is not None, study.choice)
+    return Taught(found, list(olds))

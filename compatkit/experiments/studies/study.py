@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['TWO_HALVES', 'known_task', 'text_task', 'update_task', 'count', 'count_or_auto', 'natural', 'number_from',
            'common_parameters', 'seconds_per_epoch', 'refuse_an_empty_smoke_run', 'lasting', 'ModelBar', 'defaults_of',
-           'command', 'Planned', 'refuse_another_plan', 'bytes_of_runs', 'labels_of', 'verdict_of', 'table_lines',
-           'Study']
+           'command', 'Planned', 'refuse_another_plan', 'bytes_of_runs', 'examples_note', 'labels_of', 'verdict_of',
+           'table_lines', 'Study']
 
 # %% ../../../nbs/experiments/studies/study.ipynb #4e65a3f0
 import ast
@@ -56,6 +56,8 @@ from ..reporting.accuracy_and_flips import accuracy_nfr_picture
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
     Row,
+    Text,
+    joined,
     keep_table,
     kept_tables,
     paper_figures,
@@ -448,6 +450,17 @@ def bytes_of_runs(
     return sum(file.stat().st_size for place in places for file in place.rglob("*"))
 
 
+def examples_note(
+    rule: str,  # of the splits, or "" where it is told elsewhere
+    training: str,  # how many training examples, in words
+    task: Task,
+) -> Text:
+    """How many examples there are, as the sentence under a table."""
+    counts = {split: len(getattr(task, split)) for split in ("selection", "test")}
+    sizes = Text("{selection:,} selection, {test:,} test examples", counts)
+    return joined([joined([rule, f"{training} training"]), sizes], ", ")
+
+
 def labels_of(task: Task, prefix: str = "") -> dict:
     """split → id → label, for published runs, which hold no labels."""
     splits = [f"{prefix}{split}" for split in ("train", "selection", "test")]
@@ -533,6 +546,7 @@ class Study:
         self._beginnings: dict[str, Run] = {}  # runs that others begin with, which no row reads
         self._planned: list[Planned] | None = None  # once a plan was said
         self._seconds, self._bar = 0.0, None
+        self.about: dict = {}  # what its tables are: form, examples and curves, as they have them
         self.asked = self.seeds  # while seeds are done one after another, `seeds` is fewer
 
     @property
@@ -715,6 +729,12 @@ class Study:
         grid = method(name).grid(self.scale, self.embedded, self.notebook, **known)
         return some(grid, getattr(self.chosen, "settings", 0))
 
+    @property
+    def choice(self) -> dict:
+        """How a setting of such a grid is chosen, as rows have it."""
+        part = getattr(self.chosen, "settings", 0)
+        return {"rule": "grid", "notebook": self.notebook} | ({"settings": part} if part else {})
+
     def search(
         self,
         upgrade: Upgrade,
@@ -726,7 +746,8 @@ class Study:
         def counted(setting, seed):
             return self.add(train(setting, seed))
 
-        return search(grid, counted, upgrade.olds, upgrade.news)
+        found = search(grid, counted, upgrade.olds, upgrade.news)
+        return found._replace(choice=self.choice)
 
     def check(self, upgrade: Upgrade, treated: Sequence[Run] = ()) -> None:
         """Print whether both models are competent; RuntimeError where a smoke run on embedded
@@ -751,18 +772,18 @@ class Study:
         `searched=False` leaves out how `search` chooses, where a method chooses otherwise.
         """
         task = self.task
-        parts = [
-            f"{len(getattr(task, split)):,} {split}" for split in ("train", "selection", "test")
-        ]
-        lines = [f"{task.rule}; {', '.join(parts).replace('train', 'training')} examples"]
+        lines = [examples_note(task.rule, f"{len(task.train):,}", task)]
         if upgrade is not None:
             old, new = upgrade.old_recipe, upgrade.new_recipe
-            lines.append(f"old: {old.words()}; new: {new.words()}")
+            words = {"old": old.words(), "new": new.words()}
+            lines.append(Text("old: {old}; new: {new}", words))
             if searched:
-                lines += [
-                    f"settings tried on {min(self.seeds, GRID_SEEDS)} of {self.seeds} seed(s), "
-                    "chosen on all their selection splits together, reported on test",
-                ]
+                form = (
+                    "settings tried on {tried_seeds} of {seeds} seed(s), chosen on all their "
+                    "selection splits together, reported on test"
+                )
+                tried = {"tried_seeds": min(self.seeds, GRID_SEEDS), "seeds": self.seeds}
+                lines.append(Text(form, tried))
             lines += ["the old model is deterministic: one run serves all seeds"] * (
                 old.deterministic
             )
@@ -813,7 +834,7 @@ class Study:
         self,
         what: str,  # follows the task's name in the title
         rows: Sequence[Row],
-        notes: Sequence[str] = (),
+        notes: Sequence[str | Text] = (),
         figures: dict | None = None,  # the paper's, as `figures` gives them
         measure: str = "",  # of answers to questions, as tables have it
     ) -> ResultTable:
@@ -822,7 +843,7 @@ class Study:
         reported = "test" if self.reports_test else "selection"
         told = tuple(notes), figures or {}, self.command()
         whole = self.scale == "paper" and TWO_HALVES in self.task.rule
-        further = {"reported": reported, "measure": measure, "whole": whole}
+        further = {"reported": reported, "measure": measure, "whole": whole} | self.about
         return ResultTable(title, tuple(rows), *told, **further)
 
     def command(self) -> str:

@@ -58,7 +58,7 @@ NAMES = ["decisions-pydoc-mini-a-main", "gated_fusion-pydoc-mini-a-main"]
 @pytest.fixture(scope="module")
 def shelf():
     made = Shelf(ROOT / "results")
-    made._truths["", "pydoc", "", ""] = truth_of("gated_fusion", "pydoc", "main")
+    made._truths["pydoc", "", "mini"] = truth_of("pydoc")
     return made
 
 
@@ -89,10 +89,10 @@ def test_an_interpolated_soup_is_a_curve_and_a_plain_one_a_point(monkeypatch):
     monkeypatch.setattr(room, "alphas_of", lambda kept, row, split: [0.0, 0.5, 1.0])
     curve = SimpleNamespace(accuracy=[0.8, 0.79, 0.78], nfr=[0.03, 0.01, 0.0])
     monkeypatch.setattr(room, "curves_of", lambda kept, row, split: [curve, curve])
-    kept = SimpleNamespace(notebook="bcwi")
-    numbers = {}
+    kept, numbers, chosen = None, {}, {"rule": "target"}
     for method in ("BCWI", "SoupBCWI of 16", "soup of 16", "BCWI α=0.4"):
-        row = Row(method, "α 0", accuracy=(0.81, 0.01), nfr=(0.02, 0.01))
+        choice = chosen if "BCWI" in method and "=" not in method else {}
+        row = Row(method, "α 0", accuracy=(0.81, 0.01), nfr=(0.02, 0.01), choice=choice)
         numbers[method] = [point[:2] for point in room._row_points(kept, row)]
     assert numbers["BCWI"] == numbers["SoupBCWI of 16"] == [(0.8, 0.03), (0.79, 0.01), (0.78, 0.0)]
     assert numbers["soup of 16"] == numbers["BCWI α=0.4"] == [(0.81, 0.02)]
@@ -242,7 +242,7 @@ def test_words_that_nothing_computes_cannot_be_edited_unseen(shelf, tmp_path):
     other._truths, table = shelf._truths, shelf.tables[name]
     assert verify_evidence(other, [name], tmp_path).word == "same"
     for changed in (
-        replace(table, notes=(*table.notes[:-1], table.notes[-1] + " indeed")),
+        replace(table, notes=(*table.notes[:-1], f"{table.notes[-1]} indeed")),
         replace(table, command=table.command + " -p seeds 5"),
         replace(table, title=table.title + "!"),
     ):
@@ -292,7 +292,7 @@ def test_a_ratio_varies_as_its_bootstrap_says():
 
 def test_sizes_of_changes_are_means_of_what_changed():
     old, new = np.array([0.5, 0.5, 0.2, 0.4]), np.array([0.7, 0.4, 0.6, 0.4])
-    kept = SimpleNamespace(by="rouge1", known=None, notebook="muscle")
+    kept = SimpleNamespace(by="rouge1", known=None)
     seen = Seen(kept)
     seen._pairs = {"it": [(SimpleNamespace(score=old), SimpleNamespace(score=new))]}
     assert seen.values("it", GAINS).mean() == pytest.approx((0.2 + 0.4) / 2)
@@ -308,18 +308,19 @@ def test_larger_groups_stand_beside_those_that_they_are_made_of():
         old = Predictions(np.arange(40).astype(str), label, label)
         return old, old.replace(prediction=given)
 
-    seen = Seen(SimpleNamespace(by="", known=None, notebook="ensembles", kind="figure3"))
+    table = SimpleNamespace(form="sizes")
+    seen = Seen(SimpleNamespace(by="", known=None, table=table))
     seen._pairs = {"four": [seed(2), seed(6)], "two": [seed(4), seed(8), seed(16), seed(20)]}
     mean, *_, seeds, _ = difference_of(seen, Compared(NFR, "four", "two"))
     assert mean == pytest.approx((2 + 6 - (4 + 8) / 2 - (16 + 20) / 2) / 2 / 40) and seeds == 2
-    seen.kept.kind = "main"
+    table.form = "methods"
     assert difference_of(seen, Compared(NFR, "four", "two"))[0] == pytest.approx((8 - 12) / 2 / 40)
 
 
 def test_agreement_counts_equal_answers_right_or_wrong():
     old = Predictions(list("abcd"), [0, 0, 1, 1], [0, 1, 1, 2])
     new = old.replace(prediction=np.array([0, 1, 2, 1]))
-    seen = Seen(SimpleNamespace(by="", known=None, notebook="muscle"))
+    seen = Seen(SimpleNamespace(by="", known=None))
     seen._pairs = {"it": [(old, new)]}
     assert seen.values("it", AGREEMENT).tolist() == [[1, 1, 0, 0]]
 

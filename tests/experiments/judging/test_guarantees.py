@@ -85,8 +85,8 @@ def test_what_is_expected_on_the_rest_is_the_share_of_all_splits():
 def test_rows_say_how_many_examples_were_drawn_and_left():
     rows = guarantee_rows([world_of([made_up(600)])], 0.02, 5, ("a",))
     assert [row.method for row in rows[:2]] == ["new model", "price known without error"]
-    assert rows[0].setting == "600 examples" and rows[1].nfr[0] <= 0.02 < rows[0].nfr[0]
-    assert all(row.records == ("a",) for row in rows) and "of the other" not in rows[2].setting
+    assert rows[0].words == "600 examples" and rows[1].nfr[0] <= 0.02 < rows[0].nfr[0]
+    assert all(row.records == ("a",) for row in rows) and "of the other" not in rows[2].words
     assert 600 - 500 < REST
 
 
@@ -95,7 +95,7 @@ def test_no_kept_upgrade_breaks_its_guarantee_more_often_than_promised():
     kept = kept_tables(RESULTS)
     tables = {name: one for name, one in kept.items() if name.endswith("-guarantee")}
     assert tables and all(name.replace("-guarantee", "-main") in kept for name in tables)
-    told = [row.setting for one in tables.values() for row in one.rows]
+    told = [row.words for one in tables.values() for row in one.rows]
     shares = [float(found[1]) for words in told if (found := ABOVE.match(words))]
     assert len(shares) == 3 * len(tables) and max(shares) <= 5
     rest = [float(share) for words in told for share in REST_ABOVE.findall(words)]

@@ -20,7 +20,8 @@ from compatkit.experiments.judging.kept_figures import (
     voters_of,
 )
 from compatkit.experiments.reporting.accuracy_and_flips import accuracy_nfr_picture
-from compatkit.experiments.reporting.result_tables import Row, kept_tables, save_marked
+from compatkit.experiments.reporting.expressions import Mean
+from compatkit.experiments.reporting.result_tables import ResultTable, Row, kept_tables, save_marked
 from compatkit.predictions import Predictions
 from compatkit.support.pictures import house_style, text_problems
 
@@ -51,7 +52,11 @@ def made_table(runs):
         olds=[by_id["o0"], by_id["o1"]],
         news=[by_id["o0"], by_id["o1"]],
         shelf=SimpleNamespace(runs=by_id),
-        rows={"average of 3 further old models": SimpleNamespace(records=("o2", "o3", "o4"))},
+        rows={
+            "FD-LM": by_id["o0"],
+            "average": Mean(tuple(by_id[one] for one in ("o2", "o3", "o4"))),
+        },
+        answering=lambda row: [row],
         runs=lambda names: [by_id[name] for name in names],
         of=lambda group: lambda split: [one.predictions(split) for one in group],
     )
@@ -63,7 +68,7 @@ OWN = [MadeUp(f"o{seed}", seed=seed) for seed in range(5)]
 def test_voters_are_those_that_a_row_names():
     table = made_table(OWN)
     assert [run.id for run in voters_of(table)] == ["o2", "o3", "o4"]
-    table.rows = {"FD-LM": SimpleNamespace(records=("o0", "o1"))}
+    del table.rows["average"]
     with pytest.raises(ValueError, match="no row names the models"):
         voters_of(table)
 
@@ -95,8 +100,8 @@ def test_epochs_are_found_by_treatment_epoch_and_seed(asked):
     names = [[run.id for run in group] for group in found["FD-LM"]]
     assert names == [["t0-1", "t1-1"], ["t0-2", "t1-2"]]
     shelf = SimpleNamespace(
-        tables=["bcwi-x-mini-main", "distillation-x-mini-figure5"],
-        table={"distillation-x-mini-figure5": table}.__getitem__,
+        tables={"one": ResultTable("it", ()), "other": ResultTable("it", (), form="epochs")},
+        table={"other": table}.__getitem__,
     )
     assert runs_after_epochs(shelf) == {run.id for run in epochs}  # pruning must not take them out
 
@@ -104,7 +109,7 @@ def test_epochs_are_found_by_treatment_epoch_and_seed(asked):
 @pytest.fixture(scope="module")
 def shelf():
     made = Shelf(ROOT / "results")
-    made._truths["", "pydoc", "", ""] = truth_of("gated_fusion", "pydoc", "main")
+    made._truths["pydoc", "", "mini"] = truth_of("pydoc")
     return made
 
 
@@ -198,19 +203,18 @@ def test_searches_of_encoders_are_found_by_who_asks_and_what_is_asked(monkeypatc
 
 def dial_table(everywhere):
     """A kept table of BCWI whose values answered on test everywhere, or only where shown."""
+    rule = {"rule": "target"}
     rows = {
         "old model": Row("old model", "", 2, (0.7, 0.01), (0.0, 0.0)),
         "new model": Row("new model", "", 2, (0.8, 0.01), (0.04, 0.01)),
-        "BCWI": Row("BCWI", "α 0.5", 2, (0.79, 0.01), (0.02, 0.01)),
+        "BCWI": Row("BCWI", "α 0.5", 2, (0.79, 0.01), (0.02, 0.01), choice=rule),
         "BCWI α=0.4": Row("BCWI α=0.4", "as in the talk", 2, (0.8, 0.01), (0.03, 0.01)),
         "soup of 2": Row("soup of 2", "α 0", 2, (0.8, 0.01), (0.03, 0.01)),
-        "EWC": Row("EWC", "strength 3", 2, (0.8, 0.01), (0.03, 0.01)),
+        "EWC": Row("EWC", "strength 3", 2, (0.8, 0.01), (0.03, 0.01), choice=rule),
     }
     points = {"selection": (0.0, 0.5, 1.0), "test": (0.0, 0.5, 1.0) if everywhere else (0.5,)}
-    table = SimpleNamespace(rows=list(rows.values()), title="a table")
-    return SimpleNamespace(
-        name="bcwi-made-up", notebook="bcwi", kind="main", rows=rows, table=table, points=points
-    )
+    table = ResultTable("a table", tuple(rows.values()), form="update")
+    return SimpleNamespace(name="bcwi-made-up", rows=rows, table=table, points=points)
 
 
 @pytest.mark.parametrize("everywhere", [True, False])

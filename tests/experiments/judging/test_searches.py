@@ -18,7 +18,6 @@ from compatkit.experiments.judging.searches import (
     chosen_again,
     grid_of,
     judged,
-    marked_again,
     preferred,
     searched_fields,
     setting_of,
@@ -27,7 +26,7 @@ from compatkit.experiments.judging.searches import (
     tried_like,
 )
 from compatkit.experiments.judging.verification import choices_verdict
-from compatkit.experiments.reporting.result_tables import Row
+from compatkit.experiments.reporting.result_tables import ResultTable, Row, Text
 from compatkit.experiments.running.store import kept_places, prune_study, read_records
 from compatkit.predictions import Predictions
 
@@ -38,7 +37,7 @@ NAME = "gated_fusion-pydoc-mini-a-main"
 def shelf_of(study, truth):
     """Its shelf, with the labels."""
     shelf = Shelf(study.parent)
-    shelf._truths["", "pydoc", "", ""] = truth
+    shelf._truths["pydoc", "", "mini"] = truth
     return shelf
 
 
@@ -108,7 +107,7 @@ def test_a_run_of_the_grid_that_was_taken_out_is_missed(study, truth):
 
 def test_tables_without_searches_have_no_verdict_on_choices(study, truth):
     table = shelf_of(study, truth).table(NAME)
-    table.table = SimpleNamespace(rows=table.table.rows[:2], notes=())
+    table.table = replace(table.table, rows=table.table.rows[:2])
     assert choices_again(table) == [] and choices_verdict(table) is None
 
 
@@ -154,7 +153,8 @@ def test_a_setting_is_told_from_the_recipe():
 
 SHOWN = [
     ("reranking-arithmetic-mini-main", 36),
-    ("muscle-arithmetic-mini-c-dial", 5),
+    ("muscle-arithmetic-mini-c-dial", 6),
+    ("bcwi-pydoc-mini-baselines", 25),
 ]
 
 
@@ -163,6 +163,22 @@ def test_other_kinds_of_dials_are_chosen_again(name, settings):
     shelf = Shelf(ROOT / "results")
     found = choices_verdict(shelf.table(name))
     assert (found.word, found.numbers) == ("same", settings), found
+
+
+def test_a_strength_that_the_rule_does_not_take_or_whose_runs_are_gone_is_named():
+    kept = Shelf(ROOT / "results").table("bcwi-pydoc-mini-baselines")
+    row, whole = kept.rows["EWC"], kept.table
+    told = row.choice["strengths"]
+    other = next(one for one in told if one != row.setting.values["strength"])
+    moved = replace(row, setting=replace(row.setting, values={"strength": other}))
+    lacking = replace(row, choice=row.choice | {"strengths": [*told, 7.0]})
+    for wrong, word, words in (
+        (moved, "differs", "the rule takes"),
+        (lacking, "not checked", "runs of strength 7 are not kept"),
+    ):
+        kept.table = replace(whole, rows=(wrong,))
+        (found,) = choices_again(kept)
+        assert found.word == word and words in found.detail
 
 
 def test_an_encoder_is_chosen_by_its_own_index_and_its_flips_in_the_old_one():
@@ -182,7 +198,7 @@ def test_an_encoder_is_chosen_by_its_own_index_and_its_flips_in_the_old_one():
     olds, news = encoders["old model"], encoders["new model"]
     told = runs[olds[0], olds[0]].predictions("selection")
     labels = dict(zip(told.id, told.prediction))
-    shelf._truths["", "massive", "", ""] = Truth({"selection": labels, "test": labels})
+    shelf._truths["massive", "", "mini"] = Truth({"selection": labels, "test": labels})
 
     def right(queries, index):
         found = runs[queries, index].predictions("selection").select(list(labels))
@@ -199,7 +215,7 @@ def test_an_encoder_is_chosen_by_its_own_index_and_its_flips_in_the_old_one():
     able = [weight for weight in mean if mean[weight] >= least - 1e-9]
     best = min(able, key=lambda one: np.mean(flips[one])) if able else max(mean, key=mean.get)
     row = next(one for one in kept.table.rows if one.method == method)
-    as_kept = f"λ {best:g}" in row.setting and row.qualified == bool(able)
+    as_kept = f"λ {best:g}" in row.words and row.qualified == bool(able)
     (found,) = (one for one in choices_again(kept) if one.method == method)
     assert (found.word, found.settings) == ("same" if as_kept else "differs", 5)
 
@@ -216,7 +232,7 @@ def test_a_mark_that_moved_is_caught_and_renewed(tmp_path):
     path.write_text(json.dumps(tables))
     kept = Shelf(tmp_path).table(name)
     assert choices_verdict(kept).word == "differs"
-    assert marked_again(kept) == before
+    assert [chosen_again(kept, one) for one in kept.table.rows] == before
 
 
 def test_a_dial_that_says_otherwise_is_caught(tmp_path):
@@ -232,21 +248,17 @@ def test_a_dial_that_says_otherwise_is_caught(tmp_path):
 
 
 def test_a_part_of_a_grid_is_chosen_from():
-    kept = SimpleNamespace(notebook="distillation", scale="mini", task="fashion_mnist", kind="main")
-    fields = searched_fields("FD-LM")
-    whole, part = (
-        grid_of(SimpleNamespace(name=f"distillation-it-mini-{end}", **vars(kept)), "FD-LM", fields)
-        for end in ("main", "main-2_settings")
-    )
+    kept, fields = SimpleNamespace(scale="mini", task="fashion_mnist"), searched_fields("FD-LM")
+    whole, part = (grid_of(kept, "FD-LM", fields, one) for one in ({}, {"settings": 2}))
     assert len(part) == 2 < len(whole) and set(part) < set(whole)
 
 
-@pytest.mark.parametrize("kind, temperatures", [("mrpc", {1.0, 2.0}), ("main", {1.0})])
-def test_the_talks_table_tries_the_temperatures_of_gated_fusion(kind, temperatures):
-    kept = SimpleNamespace(
-        notebook="distillation", scale="mini", task="mrpc", kind=kind, name=f"it-mini-{kind}"
-    )
-    found = grid_of(kept, "dynamic distillation", ("temperature", "weight"))
+@pytest.mark.parametrize(
+    "notebook, temperatures", [("gated_fusion", {1.0, 2.0}), ("distillation", {1.0})]
+)
+def test_a_grid_is_that_of_the_notebook_that_the_row_names(notebook, temperatures):
+    kept, fields = SimpleNamespace(scale="mini", task="mrpc"), ("temperature", "weight")
+    found = grid_of(kept, "dynamic distillation", fields, {"notebook": notebook})
     assert {temperature for temperature, _ in found} == temperatures and len(found) == 4
 
 
@@ -262,13 +274,10 @@ def of_written_texts(weight):
         "r": SimpleNamespace(id="r", configuration=configuration),
         "d": SimpleNamespace(configuration=dial, results={"selection": points}),
     }
-    setting = f"weight of new {weight}; 4 candidates"
-    row = SimpleNamespace(
-        method="re-ranked, 4 candidates", setting=setting, seeds=1, records=("r",), qualified=True
-    )
+    setting = Text("weight of new {weight:g}", {"weight": float(weight)})
+    row = Row("re-ranked", setting, 1, new=("r",), choice={"rule": "candidates"})
     return SimpleNamespace(
-        name="it", notebook="reranking", kind="main", known=None,
-        table=SimpleNamespace(rows=(row,), notes=()),
+        name="it", known=None, table=ResultTable("it", (row,)),
         shelf=SimpleNamespace(runs=runs), olds=[old], news=[Predictions(ids, score=[0.6, 0.5])],
         of=lambda sides: lambda split: sides,
         runs=lambda names: [made[chosen] for _ in names],
@@ -279,6 +288,11 @@ def of_written_texts(weight):
 def test_weights_of_texts_with_scores_are_chosen_again(weight, word):
     """By mean score and by how often it falls: .5 has the higher mean and loses half."""
     assert choices_verdict(of_written_texts(weight)).word == word
+
+
+def price(value):
+    """A price as a setting has it."""
+    return Text("price {price:g}", {"price": float(value)})
 
 
 DECIDED = {"kind": "decided", "method": "rule with the head", "parents": ["p"], "value": 2.0}
@@ -298,11 +312,10 @@ def of_retirement(value=2.0, kept_values=True):
     }
     if kept_values:
         runs["d"] = SimpleNamespace(configuration=dial | {"values": [1.0, 2.0]})
-    row = Row("rule with the head", setting="price 2", seeds=1, new=("a",))
+    row = Row("rule with the head", price(2), 1, new=("a",), choice={"rule": "value"})
     control = Row("student", setting="price 1", seeds=1, new=("b",))
     return SimpleNamespace(
-        name="it", notebook="retire_the_old", kind="main", known=None,
-        table=SimpleNamespace(rows=(row, control), notes=(), command="papermill it.ipynb"),
+        name="it", known=None, table=SimpleNamespace(rows=(row, control)),
         shelf=SimpleNamespace(runs=runs), olds=[right], news=[wrong],
         of=lambda sides: lambda split: sides,
         runs=lambda names: [SimpleNamespace(predictions=made.__getitem__) for _ in names],
@@ -319,23 +332,23 @@ def test_a_share_of_a_cache_answers_at_the_price_of_the_whole_one():
     kept = of_retirement()
     whole, control = kept.table.rows
     whole = replace(whole, method="cache of 100 %")
-    for setting, word in (("price 2", "same"), ("price 1", "differs")):
-        part = Row("cache of 25 %, head", setting=setting, seeds=1, new=("a",))
+    as_whole = {"rule": "price of another row", "row": whole.method}
+    for value, word in ((2, "same"), (1, "differs")):
+        part = Row("cache of 25 %, head", price(value), 1, new=("a",), choice=as_whole)
         kept.table.rows, kept.rows = (whole, part, control), {whole.method: whole}
         assert choices_verdict(kept).word == word
 
 
-def of_students(price, prices=(1.0, 3.0), asked=" -p prices 1,3"):
+def of_students(taken, prices=(1.0, 3.0), asked=True):
     """A table with a student at a price: one of two flips at price 1, none at 3."""
     label, ids, about = np.zeros(4, dtype=int), list("abcd"), {"kind": "student", "seed": 0}
     made = {1.0: [0, 0, 0, 1], 3.0: [0, 0, 0, 0]}
     runs = {f"s{one:g}": SimpleNamespace(configuration=about | {"price": one}) for one in prices}
     answers = {f"s{one:g}": Predictions(ids, label, made[one]) for one in prices}
-    method, setting = "student of the rule", f"price {price:g}"
-    row = Row(method, setting=setting, seeds=1, new=(f"s{price:g}",))
+    choice = {"rule": "settings", "prices": [1.0, 3.0]} if asked else {}
+    row = Row("student of the rule", price(taken), 1, new=(f"s{taken:g}",), choice=choice)
     return SimpleNamespace(
-        name="it", notebook="retire_the_old", kind="main", known=None,
-        table=SimpleNamespace(rows=(row,), notes=(), command=f"papermill it.ipynb{asked}"),
+        name="it", known=None, table=SimpleNamespace(rows=(row,)),
         shelf=SimpleNamespace(runs=runs),
         olds=[Predictions(ids, label, label)], news=[Predictions(ids, label, [0, 0, 1, 1])],
         of=lambda sides: lambda split: sides,
@@ -348,7 +361,7 @@ def test_a_students_price_is_chosen_again():
     assert (found.word, found.numbers) == ("same", 2)
     found = choices_verdict(of_students(1.0))
     assert found.word == "differs" and "the rule takes (3.0,)" in found.detail
-    assert choices_again(of_students(1.0, asked="")) == []  # nobody chose
+    assert choices_again(of_students(1.0, asked=False)) == []  # nobody chose
     found = choices_verdict(of_students(1.0, prices=(1.0,)))
     assert found.word == "differs" and "price 3.0 has no kept runs" in found.detail
 

@@ -22,7 +22,7 @@ from compatkit.experiments.judging.verification import (
     verify_study,
     verify_table,
 )
-from compatkit.experiments.reporting.result_tables import Row, kept_tables
+from compatkit.experiments.reporting.result_tables import Row, Text, kept_tables
 from compatkit.experiments.running.store import content_hash, read_predictions
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -31,7 +31,7 @@ NAME = "gated_fusion-pydoc-mini-a-main"
 
 def verdict(study, truth, name=NAME):
     shelf = Shelf(study.parent)
-    shelf._truths["", "pydoc", "", ""] = truth
+    shelf._truths["pydoc", "", "mini"] = truth
     return verify_table(shelf.table(name))
 
 
@@ -98,7 +98,7 @@ def gate_setting(table):
 
 
 def weight(table):
-    row(table, "old-new probabilities")["setting"] = "weight of new 0.6"
+    row(table, "old-new probabilities")["setting"]["values"]["weight"] += 0.1
 
 
 def record(table):
@@ -117,16 +117,23 @@ def unknown_record(table):
     row(table, "gated fusion")["new"][0] = "gated_fusion-0000000000000000"
 
 
+def texts(table):
+    """The notes that hold numbers."""
+    return [one for one in table["notes"] if isinstance(one, dict)]
+
+
 def note_about_sizes(table):
-    table["notes"] = [note.replace("655 test", "656 test") for note in table["notes"]]
+    table["notes"][0]["values"]["test"] += 1
 
 
 def note_about_votes(table):
-    table["notes"] = [note.replace("share 4", "share 3") for note in table["notes"]]
+    (note,) = (one for one in texts(table) if "windows" in one["values"])
+    note["values"]["windows"] = note["values"]["windows"].replace("share 4", "share 3")
 
 
 def note_about_seeds(table):
-    table["notes"] = [note.replace("tried on 3 of 3", "tried on 1 of 3") for note in table["notes"]]
+    (note,) = (one for one in texts(table) if "tried_seeds" in one["values"])
+    note["values"]["tried_seeds"] = 1
 
 
 @pytest.mark.parametrize(
@@ -158,15 +165,16 @@ def test_a_row_that_is_lost_or_added_is_found(study, truth, change):
     shutil.copy(ROOT / "results" / "evidence.json", study.parent)
     tamper(study, change)
     shelf = Shelf(study.parent)
-    shelf._truths["", "pydoc", "", ""] = truth
+    shelf._truths["pydoc", "", "mini"] = truth
     assert verify_evidence(shelf, [NAME], study.parent).word == "differs"
 
 
 def test_a_weight_that_todays_rule_does_not_take_is_chosen_again(study, truth):
     before = row(json.loads((study / "tables.json").read_text())[NAME], "old-new logits")
-    tamper(study, lambda table: row(table, "old-new logits").update(setting="weight of new 0.9"))
+    other = before["setting"] | {"values": {"weight": 0.9}}
+    tamper(study, lambda table: row(table, "old-new logits").update(setting=other))
     shelf = Shelf(study.parent)
-    shelf._truths["", "pydoc", "", ""] = truth
+    shelf._truths["pydoc", "", "mini"] = truth
     assert NAME in renew_tables(shelf, study.parent)
     after = row(json.loads((study / "tables.json").read_text())[NAME], "old-new logits")
     assert after["setting"] == before["setting"]
@@ -330,7 +338,7 @@ def test_tables_follow_a_changed_rule_without_training(study, truth):
     tamper(study, weight)
     tamper(study, interval_digit)
     shelf = Shelf(study.parent)
-    shelf._truths["", "pydoc", "", ""] = truth
+    shelf._truths["pydoc", "", "mini"] = truth
     shelf.tables = {NAME: shelf.tables[NAME], "gated_fusion-pydoc-mini-a-lost": lost(shelf)}
     renewed, refused = renew_tables(shelf, study.parent)
     assert renewed == NAME and "lost not renewed: the run nowhere is named" in refused
@@ -357,7 +365,8 @@ def test_data_that_are_not_at_hand_leave_a_table_unchecked(tmp_path, monkeypatch
         list(verify(["nothing"], results=tmp_path))
 
 
-ONE = Row("it", "price 2", 3, accuracy=(0.8, 0.01), nfr=(0.1, 0.0), new=("a",))
+PRICE = Text("price {price:g}; needs it", {"price": 2.0})
+ONE = Row("it", PRICE, 3, accuracy=(0.8, 0.01), nfr=(0.1, 0.0), new=("a",))
 
 
 @pytest.mark.parametrize(
@@ -370,7 +379,8 @@ ONE = Row("it", "price 2", 3, accuracy=(0.8, 0.01), nfr=(0.1, 0.0), new=("a",))
         (replace(ONE, accuracy=(0.8007, 0.01)), 0.0006, False),
         (replace(ONE, nfr=(float("nan"), 0.0)), 0.0006, False),
         (replace(ONE, seeds=2), 0.0006, False),
-        (replace(ONE, setting="price 4"), 0.0006, False),
+        (replace(ONE, setting=replace(PRICE, values={"price": 4.0})), 0.0006, False),
+        (replace(ONE, setting=replace(PRICE, form="price {price:g}")), 0.0006, False),
         (replace(ONE, new=("b",)), 0.0006, False),
         (replace(ONE, qualified=False), 0.0006, False),
         (replace(ONE, by_seed=({"nfr": 0.1},)), 0.0006, False),
@@ -383,7 +393,10 @@ def test_rows_are_compared_number_by_number(made, allowed, fine):
 
 
 def test_measured_percentages_of_a_setting_may_move_where_rounding_may():
-    kept, made = (replace(ONE, setting=f"its old model: {value}%") for value in (87.11, 87.12))
+    kept, made = (
+        replace(ONE, setting=Text("its old model: {old_right:.2%}", {"old_right": value}))
+        for value in (0.8711, 0.8712)
+    )
     assert all(one.gap <= one.allowed for one in compare_rows(kept, made, 0.0006))
     assert not all(one.gap <= one.allowed for one in compare_rows(kept, made))
 

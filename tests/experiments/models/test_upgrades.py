@@ -121,7 +121,7 @@ def test_a_vote_asks_neighbouring_members_and_names_all_of_them(upgrade):
 
 def test_the_mixture_is_chosen_on_selection_and_its_curve_joins_both_models(upgrade):
     row = upgrade.mix_row("logit")
-    assert row.setting.startswith("weight of new 0.") and set(row.records) == {
+    assert row.words.startswith("weight of new 0.") and set(row.records) == {
         run.id for run in (*upgrade.olds, *upgrade.paired)
     }
     accuracy, nfr = upgrade.curve("logit")

@@ -17,7 +17,9 @@ import compatkit.experiments.reporting.result_tables
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
     Row,
+    Text,
     drop_table,
+    joined,
     keep_pictures,
     keep_table,
     kept_pictures,
@@ -59,6 +61,20 @@ def shuffled(predictions, seed):
 
 
 # --- rows -----------------------------------------------------------------------------------------
+
+
+def test_words_keep_their_numbers_beside_them_and_lose_none_in_a_file(tmp_path):
+    price = Text("price {price:g}; needs {it}", {"price": 0.25, "it": "old answer"})
+    told = joined(["{0, 1}", "", price, Text("{gone:.1f}", {"gone": nan})], ", ")
+    assert str(told) == "{0, 1}, price 0.25; needs old answer, nan"
+    assert joined(["a", "", "b"]) == "a; b"
+    row = Row("it", told, choice={"rule": "price"}, qualified=False)
+    table = ResultTable("title", (row,), (price, "a note"), form="rule", curves=("logit",))
+    table.save(tmp_path / "it.json")
+    again = load_table(tmp_path / "it.json")
+    assert again.to_markdown() == table.to_markdown() and again.notes == table.notes
+    assert (again.rows[0].choice, again.form, again.curves) == (row.choice, "rule", ("logit",))
+    assert row.words == f"{told}; no setting qualified"
 
 
 def test_a_row_holds_what_one_counts_by_hand():

@@ -362,7 +362,7 @@ def test_a_model_that_is_there_as_its_answers_can_be_the_old_one(answers, capsys
     assert not models.recomputes and not models.ensembles
     (run, other) = models.treat_all(FocalDistillation())
     assert run.configuration["parents"] == other.configuration["parents"] == [models.olds[0].id]
-    notes = " ".join(models.notes())
+    notes = " ".join(map(str, models.notes()))
     assert "old: theirs, trained elsewhere and known by its answers alone" in notes
     assert "one run serves all seeds" in notes and "those of the plain image" in notes
 
@@ -408,10 +408,10 @@ def test_notes_say_which_examples_count(begun, capsys):
     models.train()
     known = len(models.pair.olds[0].predictions("test"))
     note = f"measured on the {known:,} test examples whose class it knows, and accuracy once more"
-    assert any(note in line for line in models.notes())
-    assert any("ensembles" in line for line in models.notes())
-    assert any("settings tried on 1 of 1" in line for line in models.notes())
-    assert not any("settings tried" in line for line in models.notes(searched=False))
+    assert any(note in str(line) for line in models.notes())
+    assert any("ensembles" in str(line) for line in models.notes())
+    assert any("settings tried on 1 of 1" in str(line) for line in models.notes())
+    assert not any("settings tried" in str(line) for line in models.notes(searched=False))
     assert set(models.labels) >= {"train", "test", "new_train", "new_test"}
     models.check([])
     assert "training examples right" not in capsys.readouterr().out, "it knows some classes only"
@@ -424,7 +424,7 @@ def test_the_old_models_training_accuracy_is_told(begun, capsys):
     label = models.study.task.train["label"]
     right = np.mean([old.predictions("train").prediction == label for old in models.olds])
     told = f"has {right:.1%} of the training examples right"
-    assert told in capsys.readouterr().out and any(told in note for note in models.notes())
+    assert told in capsys.readouterr().out and any(told in str(note) for note in models.notes())
     models.olds[0] = SimpleNamespace(recalled=True)  # results/ keep no answers on them
     assert models.right_on_train() is None
 

@@ -55,11 +55,11 @@ def test_rows_pictures_and_verdicts(study, capsys):
         search_row(study, "new model, old index", study.in_old()),
     ]
     assert rows[0].nfr[0] == 0 and rows[0].difference is None and rows[2].difference is not None
-    assert rows[0].setting.startswith("mAP") and "update gain" in rows[2].setting
+    assert rows[0].words.startswith("mAP") and "update gain" in rows[2].words
     made, chosen = method_rows(study, COMPATIBLE)
     assert [row.method for row in made][:2] == [COMPATIBLE, f"own index, {COMPATIBLE}"]
     table = study.table([*rows, *made])
-    assert table.title.endswith("wiring only") and "recall at 1" in " ".join(table.notes)
+    assert table.title.endswith("wiring only") and "recall at 1" in " ".join(map(str, table.notes))
     assert "both encoders competent" in checked(study, [*rows, *made])
     fields = four_searches(study, {"trained alone": ALONE})
     assert fields["trained alone"].shape == (2, 2)
@@ -151,7 +151,7 @@ def test_images_are_searched_too(table, tmp_path, monkeypatch):
     row = search_row(study, "new model, old index", study.in_old())
     assert 0 <= row.accuracy[0] <= 1
     table = study.table([search_row(study, "old model", study.old_in_old()), row])
-    assert "images; new: ResNet from scratch" in " ".join(table.notes)
+    assert "images; new: ResNet from scratch" in " ".join(map(str, table.notes))
 
 
 def test_large_pictures_are_scaled_for_encoders():

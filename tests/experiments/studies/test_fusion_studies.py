@@ -97,13 +97,15 @@ def test_gates_are_published_with_logits_and_what_they_answer_alone(fusion, fuse
 def test_rows_are_of_the_paper(fused):
     alone = [answer.correct.mean() for answer in answers(fused.gated.runs, "test-alone")]
     assert fused.dropped_row().accuracy[0] == pytest.approx(np.mean(alone))
-    assert fused.gated_row().setting.startswith("D 40%, T ")
-    assert fused.distilled_row().setting.startswith("λ ")
+    assert fused.gated_row().words.startswith("D 40%, T ")
+    assert fused.distilled_row().words.startswith("λ ")
     constant = fused.constant_row()
-    assert constant.setting.startswith("mean gate 0.") and constant.method == "constant gate"
+    assert constant.words.startswith("mean gate 0.") and constant.method == "constant gate"
     assert set(constant.records) == {run.id for run in (*fused.gated.runs, *fused.pair.olds)}
     assert [len(triple) for triple in fused.triples] == [3, 3]
-    assert fused.rates_note().startswith("of the untreated model's negative flips gated fusion")
+    assert str(fused.rates_note()).startswith(
+        "of the untreated model's negative flips gated fusion"
+    )
 
 
 def test_a_cache_of_everything_is_the_old_model_and_counts_as_runs(fusion, fused):

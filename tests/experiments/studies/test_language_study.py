@@ -210,11 +210,11 @@ def test_rows_of_scores_by_hand():
     upgrade = ScoredUpgrade("a", old.task, "o", "n", (old,), (new,))
     plain_old, plain_new = upgrade.old_and_new()
     row = upgrade.row("compatibility adapter", (treated,), "mask wrong")
-    assert plain_new.accuracy[0] == pytest.approx(0.575) and plain_old.setting == ""
+    assert plain_new.accuracy[0] == pytest.approx(0.575) and plain_old.words == ""
     assert (plain_new.nfr[0], plain_new.pfr[0], plain_new.as_old[0]) == (0.25, 0.5, 0.25)
-    assert plain_new.setting == "M_g 20.00; M_r 10.00" and plain_new.difference is None
+    assert plain_new.words == "M_g 20.00; M_r 10.00" and plain_new.difference is None
     assert (row.nfr[0], row.pfr[0], row.as_old[0]) == (0.0, 0.5, 0.5)
-    assert row.setting == "mask wrong, M_g 15.00; M_r nan" and row.records == ("treated",)
+    assert row.words == "mask wrong, M_g 15.00; M_r nan" and row.records == ("treated",)
     assert row.difference[0] == pytest.approx(0.0, abs=1e-9)
 
 

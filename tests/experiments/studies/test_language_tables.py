@@ -11,7 +11,7 @@ import pytest
 from made_studies import chosen_answers, scored, stories, study_of
 
 from compatkit.experiments.models.language_trainings import CompatibilitySetting
-from compatkit.experiments.reporting.result_tables import Row
+from compatkit.experiments.reporting.result_tables import Row, Text
 from compatkit.experiments.studies import language_study, language_tables
 from compatkit.experiments.studies.language_study import ScoredUpgrade, TrainedUpgrade
 from compatkit.experiments.studies.language_tables import (
@@ -61,7 +61,7 @@ def test_a_figures_row_of_scores_is_compared_with_what_it_is_given():
     old, new = scored("old", [0.2, 0.4]), scored("new", [0.1, 0.6])
     upgrade = ScoredUpgrade("a", old.task, "o", "n", (old,), (new,))
     plain = figure_row(upgrade, "old → new", (new,), "told")
-    assert plain.difference is None and plain.setting.startswith("told, M_g")
+    assert plain.difference is None and plain.words.startswith("told, M_g")
     assert plain.records == ("new", "old")
     assert figure_row(upgrade, "c", (scored("c", [0.2, 0.5]),), "", (new,)).difference is not None
 
@@ -112,8 +112,9 @@ def test_printed_changes_stand_beside_the_measured_ones():
     ):
         assert part in line
     assert changes_beside(rows, {}) == ()
-    sized = [rows[1], replace(rows[2], setting="M_g 21.50; M_r 18.37")]
-    sized[0] = replace(sized[0], setting="M_g 21.00; M_r 20.00")
+    sizes = {"gain": (21.0, 21.5), "regression": (20.0, 18.37)}
+    told = [Text("", {name: one[at] for name, one in sizes.items()}) for at in range(2)]
+    sized = [replace(row, setting=one) for row, one in zip(rows[1:3], told)]
     (line,) = changes_beside(sized, {("compatibility adapter", "regression size change"): (-1, 0)})
     assert "M_r -1.63 points (paper -1.00)" in line
 
@@ -124,9 +125,9 @@ def able(task, name, prediction):
 
 def test_two_choices_are_said_to_make_figure_5_plain():
     two = notes(study_of(stories(2), table="figure5"))
-    assert any("with two choices" in line for line in two)
+    assert any("with two choices" in str(line) for line in two)
     assert not any(
-        "with two choices" in line for line in notes(study_of(stories(4), table="figure5"))
+        "with two choices" in str(line) for line in notes(study_of(stories(4), table="figure5"))
     )
 
 
@@ -195,7 +196,7 @@ def test_rows_between_numbers_of_shots_seeds_and_models(monkeypatch):
     assert (again.old, again.new) == (("b", "c"), ("c", "b")) and again.seeds == 2
     table = result_table(study, list(rows.values()))
     assert table.title.startswith("piqa, mini scale, in-context learning, by choice")
-    assert table.unjudged == "models at chance" and "first; second" in table.notes[1]
+    assert table.unjudged == "models at chance" and "first; second" in str(table.notes[1])
     study.chosen.seeds = 1
     assert not [row for row in shot_rows(study) if "again" in row.method]
 

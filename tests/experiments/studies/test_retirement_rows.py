@@ -32,7 +32,7 @@ def rows(models):  # noqa: F811
         found.chosen(dial),
         found.chosen(line, (0.0, 0.4)),
         found.row("student of the rule", runs, "price 1"),
-        found.searched("RCAT", {"one": runs, "two": models.news}),
+        found.searched("RCAT", {"one": runs, "two": models.news}, {"rule": "settings"}),
     ]
     found.shown = shown
     return found
@@ -44,7 +44,7 @@ def test_every_row_can_be_counted_from_its_own_runs(models, rows):  # noqa: F811
         assert len(runs) == 2
         right = [run.predictions("new_test").correct.mean() for run in runs]
         assert row.accuracy[0] == pytest.approx(np.mean(right))
-    assert rows.shown[3].setting.startswith("α ")
+    assert rows.shown[3].words.startswith("α ")
     assert len(rows.lines["interpolation (BCWI)"][0]) == 2
     assert rows.shown[1].nfr[0] == pytest.approx(rows.lines["interpolation (BCWI)"][1][0])
 
@@ -61,7 +61,7 @@ def test_a_dials_values_are_one_run_whatever_else_the_study_holds(models, rows, 
 def test_the_table_says_what_was_done(models, rows):  # noqa: F811
     table = retirement_table(models, rows.shown)
     assert "upgrade data" in table.title
-    assert any("examples without labels" in note for note in table.notes)
+    assert any("examples without labels" in str(note) for note in table.notes)
     lines = claim_lines(rows, rows.shown)
     assert len(lines) == len(rows.shown) - 2 and "of the untreated NFR" in lines[0]
 
@@ -90,7 +90,7 @@ def test_caches_of_a_share_answer_the_test_split(models, rows):  # noqa: F811
     whole = found.chosen(dial)
     for learned in (False, True):
         row = found.cached("cache of 50 %", dial, 0.5, learned)
-        assert row.seeds == 2 and row.setting == whole.setting
+        assert row.seeds == 2 and row.words == whole.words
 
 
 def test_costs_count_what_is_done(models, world):  # noqa: F811
@@ -125,13 +125,13 @@ def test_names_of_students_are_checked():
 def test_of_several_prices_selection_chooses_one_for_the_student_and_its_head(models, monkeypatch):  # noqa: F811
     found = RetirementRows(models)
     rule = students_of("rule", "data")
-    assert student_rows(found, rule)[0].setting == "price 1"
+    assert student_rows(found, rule)[0].words == "price 1"
     monkeypatch.setattr(models, "prices", (1.0, 30.0))
     picked, headed = student_rows(found, rule)
     tried = {
         price: [models.student("rule", seed, price) for seed in (0, 1)] for price in (1.0, 30.0)
     }
-    price = float(picked.setting.split(";")[0].removeprefix("price "))
+    price = float(picked.words.split(";")[0].removeprefix("price "))
     assert picked.records == tuple(run.id for run in tried[price])
     headed = [models.study.runs[name] for name in headed.records]
     parents = {one for run in headed for one in run.configuration["parents"]}

@@ -126,7 +126,7 @@ def test_a_row_says_when_no_price_was_on_a_par():
 @pytest.mark.parametrize("name", POSTERIORS.values())
 def test_a_row_holds_the_rules_answers_on_both_splits(name):
     row = rule_row(UPGRADE, "rule", name, "something")
-    price = float(row.setting.removeprefix("price ").split(";")[0])
+    price = float(row.words.removeprefix("price ").split(";")[0])
     for split, found in (
         ("test", (row.accuracy[0], row.nfr[0])),
         ("selection", (row.selection["accuracy"][0], row.selection["nfr"][0])),
@@ -142,7 +142,7 @@ def test_certified_prices_are_each_seeds_own():
     prices = [choose_price(old, new, None, 0.02).price for old, new in UPGRADE.pairs("selection")]
     each = iter(prices)
     assert row.nfr[0] == pytest.approx(means(lambda old, new: keep_old(old, new, next(each)))[1])
-    assert f"price {min(prices):.3g}–{max(prices):.3g}, certified on 400" in row.setting
+    assert f"price {min(prices):.3g}–{max(prices):.3g}, certified on 400" in row.words
     assert row.method == "rule, NFR at most 2.0%"
     assert certified_rows(UPGRADE, 0.005) == []  # 400 examples certify no half per cent
 
@@ -155,7 +155,7 @@ def test_mixtures_stand_without_the_rule_and_half_and_half_with_it():
         "old-new logits",
         "old-new logits, half and half + rule",
     ]
-    price = float(rows[3].setting.removeprefix("price ").split(";")[0])
+    price = float(rows[3].words.removeprefix("price ").split(";")[0])
     expected = means(lambda old, new: keep_old(old, new, price, mix(old, new, 0.5, "logit")))
     assert (rows[3].accuracy[0], rows[3].nfr[0]) == pytest.approx(expected)
     assert rows[2].nfr == UPGRADE.mix_row("logit", TRIED_WEIGHTS).nfr

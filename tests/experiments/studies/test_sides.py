@@ -67,15 +67,15 @@ def test_the_run_itself_answers_all_examples():
 
 def test_a_method_with_its_own_old_model_says_how_accurate_that_is():
     own = Compared("ensemble", [WRONG], [RIGHT]).row([RIGHT], [RIGHT])
-    assert own.setting == "its old model: 83.33%" and (own.new, own.old) == (("right",), ("wrong",))
+    assert own.words == "its old model: 83.33%" and (own.new, own.old) == (("right",), ("wrong",))
 
 
 def test_an_old_model_of_its_own_at_a_later_seed_is_named_too():
     sides = [RIGHT, WRONG], [RIGHT, RIGHT]
     row = Compared("most central of 2", *sides).row([RIGHT, RIGHT], [RIGHT, RIGHT])
-    assert row.setting == "its old model: 91.67%" and row.old == ("right", "wrong")
+    assert row.words == "its old model: 91.67%" and row.old == ("right", "wrong")
     usual = Compared("treated", [RIGHT], [WRONG], "λ 1").row([RIGHT], [RIGHT], all_classes=True)
-    assert usual.setting == "λ 1; all classes: 83.33%" and usual.nfr[0] == pytest.approx(1 / 6)
+    assert usual.words == "λ 1; all classes: 83.33%" and usual.nfr[0] == pytest.approx(1 / 6)
     assert usual.difference is not None and usual.records == ("wrong",)
     assert Compared("new model", [RIGHT], [WRONG]).row([WRONG], [RIGHT]).difference is None
 

@@ -192,8 +192,8 @@ def test_titles_notes_and_commands(trained):
     study, upgrade = trained
     table = study.table("upgrade a", upgrade.old_and_new(), study.notes(upgrade, "its own"))
     assert table.title == "tiny, upgrade a: wiring only", "tiny is no embedded task"
-    assert table.notes[-1] == "its own" and "32 training" in table.notes[0]
-    assert "width 32" in table.notes[1] and "width 48" in table.notes[1]
+    assert table.notes[-1] == "its own" and "32 training" in str(table.notes[0])
+    assert "width 32" in str(table.notes[1]) and "width 48" in str(table.notes[1])
     assert table.command.startswith("papermill nbs/mine.ipynb") and "-p seeds 2" in table.command
 
 
@@ -204,7 +204,7 @@ def test_a_method_that_chooses_otherwise_leaves_out_how_search_does(trained):
         study.notes(upgrade, "its own", searched=False),
     )
     left_out = [line for line in searched if line not in other]
-    assert len(left_out) == 1 and left_out[0].startswith("settings tried on")
+    assert len(left_out) == 1 and str(left_out[0]).startswith("settings tried on")
     assert other[1].startswith("old: ") and other[-1] == "its own"
 
 

@@ -265,8 +265,8 @@ def test_at_smoke_an_update_is_smaller_and_begins_without_pretrained_weights():
 
 def test_notes_name_the_strengths_that_were_trained(models):
     study = UpdateStudy(models.study, models.update, tiny.RECIPE, tiny.RECIPE)
-    assert not any(line.startswith("strengths") for line in update_notes(study))
+    assert not any(str(line).startswith("strengths") for line in update_notes(study))
     study.strengths = {"EWC": (0.0, 0.01), "Mixout": (0.0, 0.5)}
     assert "strengths: EWC 0, 0.01; Mixout 0, 0.5" in update_notes(study)
     alone = UpdateStudy(Book(seeds=1), models.update, tiny.RECIPE, tiny.RECIPE, margin=0.02)
-    assert any("margin 2.0%" in line for line in update_notes(alone))
+    assert any("margin 2.0%" in str(line) for line in update_notes(alone))
