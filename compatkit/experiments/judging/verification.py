@@ -56,7 +56,7 @@ from compatkit.experiments.reporting.expressions import (
     PerSplit,
     ids_in,
     reads_logits,
-    renamed,
+    through_runs,
 )
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
@@ -547,7 +547,7 @@ def _through(row: Row, taken: dict[str, str]) -> Row:
     """A row through other runs of the same seeds; the seeds that have none fall away."""
     if isinstance(row.new[0] if row.new else "", str) or not {*ids_in(row.new)} & {*taken}:
         return row
-    return replace(row, new=renamed(row.new[: len(taken)], taken), seeds=len(taken))
+    return replace(row, new=through_runs(row.new[: len(taken)], taken), seeds=len(taken))
 
 
 def _with_interval(kept: KeptTable, row: Row) -> Row:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['POSTERIORS', 'Expression', 'Of', 'PerSplit', 'Mix', 'ConstantGate', 'Vote', 'Mean', 'neighbours', 'Keep', 'Certified',
-           'to_data', 'from_data', 'leaves', 'reads_logits', 'ids_of', 'renamed', 'ids_in', 'at']
+           'to_data', 'from_data', 'leaves', 'reads_logits', 'ids_of', 'through_runs', 'ids_in', 'at']
 
 # %% ../../../nbs/experiments/reporting/expressions.ipynb #bb45fe76
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -279,7 +279,7 @@ class _Named(NamedTuple):
     id: str
 
 
-def renamed(
+def through_runs(
     data: Sequence,  # expressions that are stored
     taken: Mapping[str, str],  # id → the id of the run to take in its place
 ) -> tuple:

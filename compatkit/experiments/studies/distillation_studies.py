@@ -43,7 +43,7 @@ from compatkit.experiments.models.upgrades import (
 )
 from ..planning.shapes import before_update
 from ..reporting.expressions import Mean
-from ..reporting.result_tables import Row, Text, joined
+from ..reporting.result_tables import Row, Text, combined
 from ..running.runs import Run
 from compatkit.experiments.studies.sides import (
     Compared,
@@ -478,7 +478,7 @@ class DistillationStudy:
             on_all = ", and accuracy once more on all" if update.old_classes else ""
             counted = Text("everything is measured on the {test:,} test examples", {"test": known})
             told = [f"old model: {update.data.old.title}", counted]
-            lines.append(joined([joined(told), f"whose class it knows{on_all}"], " "))
+            lines.append(combined([combined(told), f"whose class it knows{on_all}"], " "))
         if update.given:
             right = [
                 f"{update.given.predictions(split).correct.mean():.1%} of {split}"

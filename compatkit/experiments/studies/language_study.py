@@ -67,7 +67,7 @@ from compatkit.experiments.planning.rehearsal import (
 )
 from ..planning.shapes import SIZES, hub_shape
 from ..reporting.expressions import to_data
-from ..reporting.result_tables import UNTREATED, Row, Text, joined
+from ..reporting.result_tables import UNTREATED, Row, Text, combined
 from ..running.parameters import choose_scale
 from ..running.published import published_first
 from ..running.runs import Run, finish_shared_runs, home
@@ -253,7 +253,7 @@ class ScoredUpgrade(Upgrade):
         told = Text("M_g {gain:.2f}; M_r {regression:.2f}", sizes)
         return Row(
             method,
-            joined([setting, "" if method == "old model" else told], ", "),
+            combined([setting, "" if method == "old model" else told], ", "),
             seeds=len(runs),
             accuracy=spread(means),
             nfr=spread([one.nfr for one in changes]),

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VERSION_LABELS', 'above_chance', 'at_chance', 'upgrade_at_chance', 'check', 'control_words', 'with_choice',
-           'changes_beside', 'printed', 'notes', 'result_table', 'figure_row', 'old_right', 'shot_rows',
+           'changes_beside', 'printed', 'notes', 'result_table', 'figure_row', 'old_accuracy', 'shot_rows',
            'inconsistency', 'percent', 'inconsistent', 'bars', 'keep_study']
 
 # %% ../../../nbs/experiments/studies/language_tables.ipynb #1a900004
@@ -32,7 +32,7 @@ from compatkit.experiments.reporting.result_tables import (
     ResultTable,
     Row,
     Text,
-    joined,
+    combined,
     keep_pictures,
     keep_table,
     measured,
@@ -265,7 +265,7 @@ def notes(study: LanguageStudy, name: str | None = None) -> tuple:
     validation = "" if task.selection_chooses_epoch else " (a fifth of them validation)"
     return (
         examples_note(task.rule, f"{len(task.train):,} training{validation}", task),
-        joined([bases, _bases_of_seeds(study)]),
+        combined([bases, _bases_of_seeds(study)]),
         f"adapters: rank {recipe.rank}, alpha {recipe.alpha:g}, rate {recipe.learning_rate:g}, "
         f"{recipe.epochs} epochs, the best by validation loss; all tokens learnt",
         _origin_of_bases(study),
@@ -279,7 +279,7 @@ def _notes_on_shots(study: LanguageStudy) -> tuple:
     models = "; ".join(words_for(study, name) for name in study.names)
     asked = Text("{test:,} test examples", {"test": len(study.task.test)})
     return (
-        joined([study.task.rule, asked]),
+        combined([study.task.rule, asked]),
         f"models: {models}, asked as they are; {_origin_of_bases(study)}",
         "the shots are training examples with their answers, written as lm-evaluation-harness "
         "writes them, the same before all questions; each seed draws its own, and its more shots "
@@ -377,7 +377,7 @@ def figure_row(
     return measured(method, upgrade.olds, runs, untreated, setting, own_old=True, against=against)
 
 
-def old_right(accuracy: float) -> Text:
+def old_accuracy(accuracy: float) -> Text:
     """How often the old side of a row is right, as it stands in a table."""
     return Text("old model {old_right:.2%}", {"old_right": float(accuracy)})
 
@@ -407,7 +407,7 @@ def shot_rows(study: LanguageStudy) -> list[Row]:
     rows = []
     for method, olds, news in steps:
         right = np.mean([one.correct.mean() for one in answers(olds)])
-        rows.append(measured(method, olds, news, None, old_right(right), own_old=True))
+        rows.append(measured(method, olds, news, None, old_accuracy(right), own_old=True))
     return rows
 
 

@@ -20,7 +20,7 @@ from ..models.trainings import train_once
 from ..models.treatments import setting_words
 from ..models.upgrades import GRID_SEEDS, Search, answers, chosen_of
 from ..reporting.expressions import Mean, neighbours
-from ..reporting.result_tables import Row, Text, joined, measured
+from ..reporting.result_tables import Row, Text, combined, measured
 from ..running.runs import Run
 from .study import Study
 from ...metrics import FlipCounts, over_seeds
@@ -158,7 +158,7 @@ class Compared(NamedTuple):
             self.olds,
             self.news,
             untreated,
-            joined(parts),
+            combined(parts),
             reported=lambda group: answers(group, "selection"),
             own_old=prepared,
             qualified=self.qualified,

@@ -57,7 +57,7 @@ from compatkit.experiments.reporting.result_tables import (
     ResultTable,
     Row,
     Text,
-    joined,
+    combined,
     keep_table,
     kept_tables,
     paper_figures,
@@ -458,7 +458,7 @@ def examples_note(
     """How many examples there are, as the sentence under a table."""
     counts = {split: len(getattr(task, split)) for split in ("selection", "test")}
     sizes = Text("{selection:,} selection, {test:,} test examples", counts)
-    return joined([joined([rule, f"{training} training"]), sizes], ", ")
+    return combined([combined([rule, f"{training} training"]), sizes], ", ")
 
 
 def labels_of(task: Task, prefix: str = "") -> dict:

@@ -18,13 +18,11 @@ from compatkit.experiments.reporting.result_tables import (
     ResultTable,
     Row,
     Text,
-    drop_table,
-    joined,
+    combined,
     keep_pictures,
     keep_table,
     kept_pictures,
     kept_tables,
-    load_table,
     mark_in,
     mark_of_table,
     measure,
@@ -63,15 +61,20 @@ def shuffled(predictions, seed):
 # --- rows -----------------------------------------------------------------------------------------
 
 
+def kept(table, folder):
+    """A table as it comes back out of a file."""
+    keep_table(table, "bcwi-x-mini-main", results=folder)
+    return kept_tables(folder)["bcwi-x-mini-main"]
+
+
 def test_words_keep_their_numbers_beside_them_and_lose_none_in_a_file(tmp_path):
     price = Text("price {price:g}; needs {it}", {"price": 0.25, "it": "old answer"})
-    told = joined(["{0, 1}", "", price, Text("{gone:.1f}", {"gone": nan})], ", ")
+    told = combined(["{0, 1}", "", price, Text("{gone:.1f}", {"gone": nan})], ", ")
     assert str(told) == "{0, 1}, price 0.25; needs old answer, nan"
-    assert joined(["a", "", "b"]) == "a; b"
+    assert combined(["a", "", "b"]) == "a; b"
     row = Row("it", told, choice={"rule": "price"}, qualified=False)
     table = ResultTable("title", (row,), (price, "a note"), form="rule", curves=("logit",))
-    table.save(tmp_path / "it.json")
-    again = load_table(tmp_path / "it.json")
+    again = kept(table, tmp_path)
     assert again.to_markdown() == table.to_markdown() and again.notes == table.notes
     assert (again.rows[0].choice, again.form, again.curves) == (row.choice, "rule", ("logit",))
     assert row.words == f"{told}; no setting qualified"
@@ -387,9 +390,8 @@ def test_a_table_comes_back_whole(tmp_path):
         figures,
         "papermill nbs/gated_fusion.ipynb",
     )
-    path = tmp_path / "results" / "deep" / "table.json"
-    table.save(path)
-    content = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+    loaded, path = kept(table, tmp_path), tmp_path / "bcwi-x" / "tables.json"
+    (content,) = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse).values()
     assert (
         content["rows"][4]["new"] == ["run-1", "run-2"]
         and content["command"] == "papermill nbs/gated_fusion.ipynb"
@@ -403,7 +405,6 @@ def test_a_table_comes_back_whole(tmp_path):
         False,
         False,
     ]
-    loaded = load_table(path)
     assert (loaded.title, loaded.notes, loaded.command, loaded.best()) == (
         table.title,
         table.notes,
@@ -414,8 +415,9 @@ def test_a_table_comes_back_whole(tmp_path):
         assert same(vars(first), vars(second))
     assert loaded.paper == figures
     assert loaded.to_markdown() == table.to_markdown()
-    loaded.save(tmp_path / "again.json")
-    assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+    before = path.read_bytes()
+    kept(loaded, tmp_path)
+    assert path.read_bytes() == before
 
 
 def test_numbers_of_numpy_are_saved(tmp_path):
@@ -425,8 +427,7 @@ def test_numbers_of_numpy_are_saved(tmp_path):
         accuracy=(np.float32(0.5), np.float64(nan)),
         nfr=(np.float64(0.25), np.float32(0.5)),
     )
-    ResultTable("t", (row,)).save(tmp_path / "t.json")
-    (loaded,) = load_table(tmp_path / "t.json").rows
+    (loaded,) = kept(ResultTable("t", (row,)), tmp_path).rows
     assert (
         loaded.seeds == 2
         and loaded.accuracy[0] == 0.5
@@ -446,8 +447,6 @@ def test_tables_of_a_study_stand_together_by_name(tmp_path):
     assert found["bcwi-mrpc-mini-b"].title == "again, by α"
     files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*"))
     assert files == ["bcwi-mrpc/tables.json", "bcwi-sst2/tables.json"]
-    drop_table("bcwi-mrpc-mini-b", tmp_path)
-    assert "bcwi-mrpc-mini-b" not in kept_tables(tmp_path)
 
 
 def test_pictures_belong_to_the_table_with_the_longest_name(tmp_path):
@@ -818,15 +817,13 @@ def test_a_table_of_scores_says_so_and_finds_its_own_printed_figures(tmp_path):
         == "34.79"
     )
     assert any("(pays with ROUGE-1)" in cell for line in lines for cell in line)
-    table.save(tmp_path / "t.json")
-    assert load_table(tmp_path / "t.json").cells() == table.cells()
+    assert kept(table, tmp_path).cells() == table.cells()
 
 
 def test_a_table_keeps_why_it_judges_nothing(tmp_path):
-    ResultTable("t", ROWS, unjudged="models at chance").save(tmp_path / "t.json")
-    assert load_table(tmp_path / "t.json").unjudged == "models at chance"
-    ResultTable("t", ROWS, reported="test").save(tmp_path / "t.json")
-    assert load_table(tmp_path / "t.json").reported == "test"
+    for about in ({"unjudged": "models at chance"}, {"reported": "test"}):
+        table = ResultTable("t", ROWS, **about)
+        assert vars(kept(table, tmp_path)).items() >= about.items()
 
 
 def test_pct_prints_relative_nfr_by_its_equation_11():
@@ -957,16 +954,3 @@ def test_pictures_are_rounded_in_their_places_alone():
     drawn = '<g transform="scale(0.015625)"><path d="M {} -1.5"/><text x="{}">0.0156</text></g>'
     rounded = compatkit.experiments.reporting.result_tables._rounded
     assert rounded(drawn.format("0.123456", "-7.98765")) == drawn.format("0.12", "-7.99")
-
-
-def test_a_table_that_is_dropped_takes_its_pictures_along(tmp_path):
-    import matplotlib.pyplot as plt
-
-    figure = plt.figure()
-    for name in ("bcwi-x-mini-main", "bcwi-x-mini-main-other"):
-        keep_table(ResultTable(name, ROWS), name, {"": figure, "-curve": figure}, tmp_path)
-    plt.close(figure)
-    drop_table("bcwi-x-mini-main-other", tmp_path)
-    assert list(kept_tables(tmp_path)) == ["bcwi-x-mini-main"]
-    left = kept_pictures("bcwi-x-mini-main", tmp_path)
-    assert {Path(one).stem for one in left} == {"bcwi-x-mini-main", "bcwi-x-mini-main-curve"}
