@@ -226,10 +226,8 @@ def test_a_published_run_is_taken_before_it_is_computed_again(tmp_path):
     assert not other.recalled and not run.recalled and other.results == {"computed": True}
     for split in ("selection", "test"):
         assert back.predictions(split).correct.tolist() == run.predictions(split).correct.tolist()
-        assert (
-            back.predictions(split).columns["gate"].tolist()
-            == run.predictions(split).columns["gate"].tolist()
-        )
+        gates = [one.predictions(split).columns["gate"] for one in (back, run)]
+        assert 0 < abs(gates[0] - gates[1]).max() <= 2**-11, "to a thousandth"
     with pytest.raises(AssertionError, match="must not be computed"):  # answers that are not kept
         back.predictions("train")
     assert runs.find(tmp_path / "elsewhere") == [other]  # a recalled run is no whole run
