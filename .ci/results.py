@@ -81,8 +81,8 @@ def tidy():
         if str(picture.relative_to(RESULTS)) not in shown:
             picture.unlink()
     for folder in {file.parent for file in RESULTS.glob("*/tables.json")}:
-        tables, records = folder / "tables.json", folder / "records.jsonl"
-        if not json.loads(tables.read_text()) and not (records.exists() and records.read_text()):
+        empty = not json.loads((folder / "tables.json").read_text())
+        if empty and not (folder / "records.parquet").exists():
             shutil.rmtree(folder)
 
 
@@ -95,12 +95,16 @@ def logits_read(shelf):
         rows = [row for row in kept.rows.values() if row.new]
         mixed = kept.notebook != "bcwi" and "old model" in kept.rows  # there α is the dial
         sides = [*kept.olds, *kept.news] if mixed else []
-        shown = [one for row in rows for one in (*kept.answering(row), *kept.old_side(row))]
-        shown += [one for row in rows for group in kept.tried(row).values() for one in group]
-        for one in (*sides, *filter(reads_logits, shown)):
+        read = [(one, ("selection", "test")) for one in sides]
+        for row in rows:
+            shown = [*kept.answering(row), *kept.old_side(row)]
+            shown += [one for group in kept.tried(row).values() for one in group]
+            splits = ("selection", "test") if row.selection or row.tried else ("test",)
+            read += [(one, splits) for one in filter(reads_logits, shown)]
+        for one, splits in read:
             for run in leaves(one):
-                splits = run.run.record["predictions"]
-                found |= {(run.id, split) for split in splits if "train" not in split}
+                kept_splits = run.run.record["predictions"]
+                found |= {(run.id, name) for name in kept_splits if any(s in name for s in splits)}
     return found
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from compatkit.experiments.models.language_recipes import adapter_recipe
 from compatkit.experiments.running.parameters import check_parameters
+from compatkit.experiments.running.store import RECORDS, _schemas, _write_parquet
 from compatkit.experiments.studies.language_study import (
     LanguageStudy,
     MeasuredRun,
@@ -28,6 +29,16 @@ def stories(choices=2, measures=("choice",), name="piqa"):
     return Questions(
         name, name, made[:4], made[4:6], made[6:], measures, Generation(), "cut", "made"
     )
+
+
+def edit_records(folder, change):
+    """A study's records as one text, a line a run, written again as `change` makes it."""
+    from pyarrow import parquet
+
+    file = folder / RECORDS
+    lines = change("\n".join(parquet.read_table(file)["record"].to_pylist())).split("\n")
+    rows = [{"run": "", "record": line} for line in lines if line]
+    _write_parquet(rows, _schemas()[2], file)
 
 
 class SavedRun:

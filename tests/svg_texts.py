@@ -29,8 +29,17 @@ def matrix(transform):
 
 
 def corners(path):
-    """(3, N): the points of a path before it is moved, as columns x, y, 1."""
-    points = np.array(re.findall(r"-?[\d.]+", path.get("d") or ""), float).reshape(-1, 2)
+    """(3, N): the points of a path before it is moved, as columns x, y, 1; each command of small
+    letters begins where the last one ended.
+    """
+    at = start = np.zeros(2)
+    points = [np.zeros((0, 2))]
+    for letter, numbers in re.findall(r"([mlqcz])([^a-z]*)", path.get("d") or "", re.IGNORECASE):
+        given = np.array(re.findall(r"-?[\d.]+", numbers), float).reshape(-1, 2)
+        points.append(given + at * letter.islower())
+        at = points[-1][-1] if len(given) else start
+        start = at if letter in "mM" else start
+    points = np.concatenate(points)
     return np.vstack([points.T, np.ones(len(points))])
 
 
@@ -38,8 +47,9 @@ def inked(element, place, glyphs):
     """The points of everything that an element draws, each (3, N)."""
     place = place @ matrix(element.get("transform"))
     if element.tag == f"{SVG}use":
-        letter = glyphs[element.get(LINK)[1:]]
-        yield place @ matrix(letter.get("transform")) @ corners(letter)
+        letter, moved = glyphs[element.get(LINK)[1:]], np.eye(3)
+        moved[:2, 2] = [float(element.get(axis) or 0) for axis in "xy"]
+        yield place @ moved @ matrix(letter.get("transform")) @ corners(letter)
     elif element.tag == f"{SVG}path":
         yield place @ corners(element)
     elif element.tag != f"{SVG}defs":

@@ -12,7 +12,8 @@ __all__ = ['PAPERS', 'CSV_COLUMNS', 'Paper', 'paper_of', 'title_of', 'unclean_ru
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, islice
 from math import isnan
 from pathlib import Path
@@ -49,6 +50,7 @@ from compatkit.experiments.judging.open_questions import (
     recurrence_markdown,
     recurrence_words,
 )
+from ..reporting.expressions import ids_in
 from compatkit.experiments.reporting.result_tables import (
     ResultTable,
     Row,
@@ -61,7 +63,7 @@ from compatkit.experiments.reporting.result_tables import (
     pictures_by_table,
     save_marked,
 )
-from ..running.store import KeptName, read_records, study_name
+from ..running.store import KeptName, read_records, studies, study_name
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #d9c94b93
 class Paper(NamedTuple):
@@ -90,14 +92,15 @@ PAPERS = (
         ("gated_fusion",),
         "https://arxiv.org/abs/2302.02080",
         "tables 3 to 5 on MRPC, QNLI and the docstrings, which repeated those of SST-2 on fewer "
-        "examples; the tables of section 5.5, which count what table 1 shows.",
+        "examples; table 5 on SST-2 (b), where a linear old model costs nothing to keep, so that "
+        "a cache saves nothing; the tables of section 5.5, which count what table 1 shows.",
     ),
     Paper(
         "bcwi.md",
         "BCWI",
         ("bcwi", "landscape"),
         "https://arxiv.org/abs/2301.10546",
-        "the embedded docstrings, but for the baselines: their encoder is trained from scratch.",
+        "the embedded docstrings, whose encoder is trained from scratch.",
     ),
     Paper(
         "muscle.md",
@@ -128,8 +131,9 @@ PAPERS = (
         "Beyond the papers",
         ("decisions", "own_case", "retire_the_old"),
         retired="guarantees but one, since all rest on the same theorem; the decision rule on the "
-        "models of retired tables and on top of other methods; the retired old model on SST-2, "
-        "Banking77 and the docstrings, and the variants of MASSIVE.",
+        "docstrings, on the models of retired tables and on top of other methods; the retired old "
+        "model on SST-2, Banking77 and the docstrings, and the variants of MASSIVE, among them one "
+        "whose old model is eleven points worse, a gap that no paper has.",
     ),
 )
 
@@ -197,7 +201,7 @@ def unclean_runs(
     run of a clean tree was computed by code of the same fingerprint.
     """
     unclean, committed = {}, set()
-    for folder in sorted(path.parent for path in Path(results).glob("*/records.jsonl")):
+    for folder in studies(Path(results)):
         for name, record in read_records(folder).items():
             code = record["configuration"]["kind"], record.get("code")
             if (record.get("commit") or {}).get("dirty", True):
@@ -231,6 +235,15 @@ the figures on the split where settings were chosen; the papers often report on 
 *mini*: no figure of a paper stands beside them, since those belong to other models."""  # noqa: E501
 
 
+_READ = " runs were read from results/"  # how a table was made is nothing to a page's reader
+
+
+def _shared(tables: Iterable[ResultTable]) -> list[str]:
+    """The notes that stand under several tables, in their order."""
+    under = Counter(note for table in tables for note in dict.fromkeys(table.notes))
+    return [note for note, times in under.items() if times > 1 and _READ not in note]
+
+
 def _front_words(method: str, front: Sequence) -> str:
     """What was tried of a method of which no setting qualified, in a sentence."""
     tried = "; ".join(
@@ -246,9 +259,13 @@ def table_section(
     pictures: list[str],  # relative paths
     unclean: Mapping[str, bool] | None = None,  # as `unclean_runs` gives it; None: nothing is said
     fronts: Mapping[str, Sequence] | None = None,  # of the table, as evidence has them
+    shared: Sequence[str] = (),  # notes that the page lists once, which are named by number here
 ) -> str:
     """A table with its heading, command, notes and pictures, as Markdown."""
-    body = table.to_markdown().partition("\n\n")[2]
+    numbers = ", ".join(str(at) for at, note in enumerate(shared, 1) if note in table.notes)
+    own = [note for note in table.notes if note not in shared and _READ not in note]
+    notes = [f"notes {numbers} above"] * bool(numbers) + own
+    body = replace(table, notes=tuple(notes)).to_markdown().partition("\n\n")[2]
     images = [f"![{title_of(name)}: accuracy against negative flips]({path})" for path in pictures]
     unjudged = [f"*No claim is judged on this table: {table.unjudged}.*"] if table.unjudged else []
     said = [] if unclean is None else unclean_words(table, unclean)
@@ -269,11 +286,11 @@ comparisons the least favourable decides, and refutes a claim only at 1 − 0.05
 Among all trials of a paper the false discovery rate is held at 5 % (Benjamini and Hochberg
 1995); what is not clear among them is open. *The lowest of all*: methods that lose accuracy are
 no rivals of one that does not, and a mixture of old and new answers is compared with its whole
-curve on test (with hindsight, then), at the claimed method's own accuracy. The numbers are
-differences in points with their 95 % intervals, the least favourable one of each task and
-upgrade."""
+curve on test (with hindsight, then), at the claimed method's own accuracy."""
 
 
+_HOW = """[What the verdicts and columns mean](README.md#how-to-read-the-pages). Numbers are differences in
+points with their 95 % intervals, the least favourable one of each task and upgrade."""  # noqa: E501
 _HEADLINES = 3
 
 
@@ -438,15 +455,22 @@ def paper_page(
     lines += [f"The paper: <{paper.link}>", ""] if paper.link else []
     if said := conclusion(paper, found):
         lines += ["## What was reproduced", "", *(f"- {one}" for one in said), ""]
-    lines += ["## The paper's claims, judged here", "", _RULE, "", claims, ""] if claims else []
-    lines += ["## How to read the tables", "", _COLUMNS, ""]
+    lines += ["## The paper's claims, judged here", "", _HOW, "", claims, ""] if claims else []
+    shared = _shared(tables.values())
+    if shared:
+        lines += [
+            "## Notes on several tables",
+            "",
+            *(f"{at}. {one}" for at, one in enumerate(shared, 1)),
+            "",
+        ]
     if paper.retired:
         lines += [f"*No longer kept*: {paper.retired} Their commands still make them.", ""]
     unclean, known = unclean_runs(results), kept_evidence(results)["tables"]
     for name, table in tables.items():
         fronts = known.get(name, {}).get("fronts")
         pictures = kept_pictures(name, results)
-        lines.append(table_section(name, table, pictures, unclean, fronts))
+        lines.append(table_section(name, table, pictures, unclean, fronts, shared))
     return "\n".join(lines)
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #d3d5a5fb
@@ -472,6 +496,12 @@ predictions and your copy of the data, and checks the pages against the tables.
 - [methods.md](methods.md): which method when, at equal accuracy, and how much of the flips is noise.
 - [evidence.json](evidence.json): the paired differences and curves behind verdicts and summaries.
 - one page a paper, below: claims, tables, pictures, commands.
+
+## How to read the pages
+
+{rule}
+
+{columns}
 """  # noqa: E501
 
 
@@ -535,7 +565,7 @@ def origins(
 ) -> str:
     """What the records say of the code that made the runs, as Markdown; "" without records."""
     counted, unclean, before = {}, unclean_runs(results), Counter()
-    for folder in sorted(path.parent for path in Path(results).glob("*/records.jsonl")):
+    for folder in studies(Path(results)):
         runs = read_records(folder)
         dirty = [unclean[run] for run in runs if run in unclean]
         counted[folder.name] = len(runs), len(dirty), len(dirty) - sum(dirty)
@@ -560,7 +590,8 @@ def index_page(
 ) -> str:
     """`results/README.md`: one picture a paper, then every table, by paper."""
     drawn = [f"![{title}]({file})\n" for title, file in (pictures or {}).items()]
-    lines = [_INDEX, *[f"{fill(claims, 100)}\n"] * bool(claims), *[_EQUAL] * bool(drawn), *drawn]
+    index = _INDEX.format(rule=_RULE, columns=_COLUMNS)
+    lines = [index, *[f"{fill(claims, 100)}\n"] * bool(claims), *[_EQUAL] * bool(drawn), *drawn]
     header = "| table | accuracy %, old | new | NFR %, untreated | seeds |\n|---|---|---|---|---|"
     for paper in PAPERS:
         mine = {name: table for name, table in tables.items() if paper_of(name) == paper}
@@ -588,7 +619,8 @@ def _csv_rows(name: str, row: Row) -> Iterator[dict[str, object]]:
     if not answered:
         yield mean
     for seed, values in enumerate(answered):
-        seen = {
+        own = row.new[seed : seed + 1] if len(row.new) == row.seeds else row.new
+        seen = {"records": " ".join(ids_in(own)) or mean["records"]} | {
             key: "" if value is None or isnan(value) else value
             for key, value in values.items()
             if key in CSV_COLUMNS

@@ -34,6 +34,7 @@ from compatkit.experiments.running.runs import (
 )
 from compatkit.experiments.running.store import (
     RECORDS,
+    STEP,
     Kept,
     checked_predictions,
     differs,
@@ -50,6 +51,8 @@ from ...support.messages import few
 _PATH = re.compile(r"(?<![\w:/.<\\])(?:~/|/|[A-Z]:\\)[\w.+-]+(?:[/\\][\w.+@-]+)+")
 _LIMIT = 2**20  # bytes of a run, as they are kept
 _COARSE = 0.01  # of a logit
+_MANY = 20_000  # logits of a split: an answer that rounding turns is then lost among the others
+_GATE_STEP = 2**-10
 
 
 def machine_paths(
@@ -77,7 +80,7 @@ def _for_everybody(predictions, logits: bool):
     if columns and columns["gate"].dtype.kind not in "fiub":
         raise ValueError("the column gate is not numeric; only numbers are published")
     if columns:
-        columns["gate"] = columns["gate"].astype("float32")
+        columns["gate"] = (columns["gate"] / _GATE_STEP).round().astype("float32") * _GATE_STEP
     if predictions.text is not None or "text_digest" in predictions.columns:
         columns["text_digest"] = text_digests(predictions)
     kept = _shortened(predictions.logits) if logits and predictions.logits is not None else None
@@ -92,10 +95,15 @@ def _for_everybody(predictions, logits: bool):
 
 
 def _shortened(logits):
-    """Logits in half precision, or in single where half is too coarse, as for long texts."""
+    """Logits in half precision, of many to a step; in single where half is too coarse, as for long
+    texts.
+    """
     half = logits.astype("float16")
-    coarse = abs(half - logits).max(initial=0) >= _COARSE
-    return logits.astype("float32") if coarse else half
+    if abs(half - logits).max(initial=0) >= _COARSE:
+        return logits.astype("float32")
+    if logits.size < _MANY:
+        return half
+    return ((logits / STEP).round() * STEP).astype("float16") + 0  # a step has no -0
 
 # %% ../../../nbs/experiments/running/published.ipynb #pub00013
 class ToPublish(NamedTuple):

@@ -124,7 +124,7 @@ def test_a_kept_table_gets_its_picture_again(shelf):
 
 
 def test_the_decision_rule_is_drawn_at_every_price(shelf):
-    figure = drawn_again(shelf.table("decisions-pydoc-mini-a-main"))
+    figure = room._decided(shelf.table(PYDOC))
     assert text_problems(figure) == []
     legend = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
     assert {"rule, pooled", "rule, new model's posterior", "mixing logits"} <= legend

@@ -8,6 +8,7 @@ from pathlib import Path
 from shutil import copytree
 
 import pytest
+from made_studies import edit_records
 
 from compatkit.experiments.judging.claim_verdicts import VERDICTS, Evidence, judged
 from compatkit.experiments.judging.claims import CLAIMS
@@ -168,10 +169,9 @@ def test_the_index_says_how_many_runs_came_from_uncommitted_code(tmp_path):
 def test_the_index_says_whose_fingerprint_or_name_was_another_before(tmp_path, field, said):
     folder = ROOT / "results" / "gated-fusion-pydoc"
     copytree(folder, tmp_path / folder.name)
-    file = tmp_path / folder.name / "records.jsonl"
     assert field not in origins(tmp_path)
-    first, *rest = file.read_text().splitlines()
-    file.write_text("\n".join([first.replace('"code":', f'"{field}": "a", "code":'), *rest]))
+    added = f'"{field}": "a", "code":'
+    edit_records(tmp_path / folder.name, lambda text: text.replace('"code":', added, 1))
     assert said in origins(tmp_path) and origins(tmp_path).count("_before") == 1
 
 
@@ -184,8 +184,8 @@ def test_every_kept_run_was_computed_by_committed_code():
 def test_runs_by_unknown_code_are_counted(tmp_path):
     folder = ROOT / "results" / "gated-fusion-pydoc"
     copytree(folder, tmp_path / folder.name)
-    file = tmp_path / folder.name / "records.jsonl"
-    file.write_text(file.read_text().replace('"dirty": false', '"dirty": true'))
+    changed = '"dirty": false', '"dirty": true'
+    edit_records(tmp_path / folder.name, lambda text: text.replace(*changed))
     assert not any(unclean_runs(tmp_path).values())
     count = len(read_records(tmp_path / folder.name))
     assert f"For the other {count:,} nobody can tell" in origins(tmp_path)

@@ -27,7 +27,13 @@ from compatkit.experiments.judging.searches import (
 )
 from compatkit.experiments.judging.verification import choices_verdict
 from compatkit.experiments.reporting.result_tables import ResultTable, Row, Text
-from compatkit.experiments.running.store import kept_places, prune_study, read_records
+from compatkit.experiments.running.store import (
+    RECORDS,
+    _write_records,
+    kept_places,
+    prune_study,
+    read_records,
+)
 from compatkit.predictions import Predictions
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -238,11 +244,10 @@ def test_a_mark_that_moved_is_caught_and_renewed(tmp_path):
 def test_a_dial_that_says_otherwise_is_caught(tmp_path):
     folder = tmp_path / "reranking-arithmetic"
     shutil.copytree(ROOT / "results" / folder.name, folder)
-    lines = list(read_records(folder).values())
-    for one in (one for one in lines if one["configuration"]["kind"] == "dial"):
+    records = read_records(folder)
+    for one in (one for one in records.values() if one["configuration"]["kind"] == "dial"):
         one["results"]["selection"][2] = [0.99, 0.0]  # a weight that was passed over would be best
-    text = "".join(json.dumps(one, sort_keys=True) + "\n" for one in lines)
-    (folder / "records.jsonl").write_text(text)
+    _write_records(folder / RECORDS, records)
     found = choices_verdict(Shelf(tmp_path).table("reranking-arithmetic-mini-main"))
     assert found.word == "differs"
 

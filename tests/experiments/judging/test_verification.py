@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_studies import edit_records
 from pyarrow import parquet
 
 from compatkit.experiments.judging.kept_answers import Shelf
@@ -23,7 +24,7 @@ from compatkit.experiments.judging.verification import (
     verify_table,
 )
 from compatkit.experiments.reporting.result_tables import Row, Text, kept_tables
-from compatkit.experiments.running.store import content_hash, read_predictions
+from compatkit.experiments.running.store import content_hash, read_predictions, read_records
 
 ROOT = Path(__file__).resolve().parents[3]
 NAME = "gated_fusion-pydoc-mini-a-main"
@@ -202,23 +203,18 @@ def test_one_changed_prediction_is_found_and_so_is_one_whose_hash_was_changed_to
     flipped(study, run)
     assert "was changed" in verify_study(study).detail
     assert "was changed" in verdict(study, truth).detail
-    lines = [json.loads(line) for line in (study / "records.jsonl").read_text().splitlines()]
-    for one in (one for one in lines if one["id"] == run):
-        one["predictions"]["test"] = content_hash(read_predictions(study, run, "test"))
-    text = "".join(json.dumps(one, sort_keys=True) + "\n" for one in lines)
-    (study / "records.jsonl").write_text(text)
+    known = read_records(study)[run]["predictions"]["test"]
+    changed = content_hash(read_predictions(study, run, "test"))
+    edit_records(study, lambda text: text.replace(known, changed))
     assert verify_study(study).word == "same"
     found = verdict(study, truth)
     assert found.word == "differs" and "dynamic distillation" in found.detail
 
 
 def test_predictions_without_a_record_and_records_that_were_edited_are_found(study):
-    lines = (study / "records.jsonl").read_text().splitlines(keepends=True)
-    (study / "records.jsonl").write_text("".join(lines[1:]))
+    edit_records(study, lambda text: text.partition("\n")[2])
     assert "no record names" in verify_study(study).detail
-    edited = json.loads(lines[0])
-    edited["configuration"]["seed"] = 77
-    (study / "records.jsonl").write_text(json.dumps(edited) + "\n" + "".join(lines[1:]))
+    edit_records(study, lambda text: text.replace('"seed": ', '"seed": 7', 1))
     found = verify_study(study)
     assert found.word == "differs" and "was changed" in found.detail
 
@@ -259,11 +255,11 @@ def test_a_changed_digit_and_a_deleted_row_of_the_csv_are_found(study, change):
 
 
 def test_a_page_says_how_many_runs_an_unclean_tree_made(study):
-    page, file = study.parent / "gated-fusion.md", study / "records.jsonl"
-    file.write_text(file.read_text().replace('"dirty": false', '"dirty": true', 3))
+    page = study.parent / "gated-fusion.md"
+    edit_records(study, lambda text: text.replace('"dirty": false', '"dirty": true', 3))
     write_pages(study.parent)
     assert " runs were recorded from a tree with uncommitted changes, " in page.read_text()
-    file.write_text(file.read_text().replace('"dirty": true', '"dirty": false'))
+    edit_records(study, lambda text: text.replace('"dirty": true', '"dirty": false'))
     found = {one.name for one in verify_pages(study.parent)}
     assert found == {"results/README.md", "results/gated-fusion.md"}
     write_pages(study.parent)

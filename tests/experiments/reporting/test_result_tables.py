@@ -951,6 +951,16 @@ def test_a_csv_holds_the_numbers_unrounded_and_no_formula():
 
 def test_pictures_are_rounded_in_their_places_alone():
     """A glyph's scale of 1/64 must not become 1/50, nor a number in a text another one."""
-    drawn = '<g transform="scale(0.015625)"><path d="M {} -1.5"/><text x="{}">0.0156</text></g>'
-    rounded = compatkit.experiments.reporting.result_tables._rounded
-    assert rounded(drawn.format("0.123456", "-7.98765")) == drawn.format("0.12", "-7.99")
+    drawn = '<g transform="scale(0.015625)"><path d="{}"/><text x="{}">0.0156</text></g>'
+    lighter = compatkit.experiments.reporting.result_tables._lighter
+    before, after = ("M 0.123456 -1.5 ", "-7.98765"), ("m.12-1.5", "-7.99")
+    assert lighter(drawn.format(*before)) == drawn.format(*after)
+
+
+def test_a_path_keeps_its_points_and_a_halo_takes_no_second_one():
+    path = "M 10 20 \nL 10.004 19.5 \nQ 1 2 3 4 \nz\nM 5 5 \nC 1 1 2 2 3 3.25 \n"
+    lighter = compatkit.experiments.reporting.result_tables._lighter
+    short = "m10 20l0-.5q-9-17.5-7-15.5zm-5-15c-4-4-3-3-2-1.75"
+    assert lighter(f'<path d="{path}" style="a"/>') == f'<path d="{short}" style="a"/>'
+    twice = lighter(f'<path d="{path}" style="a"/>\n    <path d="{path}" style="b"/>')
+    assert twice.count(short) == 1 and '<g style="a">' in twice and ' style="b"/>' in twice

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from made_studies import edit_records
 
 from compatkit.experiments.running import store
 from compatkit.experiments.running.runs import run_id
@@ -12,7 +13,9 @@ IDS = [f"example {n}" for n in range(6)]
 KINDS = {
     "classes": {"prediction": [0, 1, 2, 0, 1, 300]},
     "names": {"prediction": ["a", "b", "ü", "a", "", "c"]},
-    "half": {"logits": np.float16(np.eye(6)), "classes": list("abcdef")},
+    "half": {"logits": np.float16(np.eye(6) / 3), "classes": list("abcdef")},
+    "steps": {"logits": np.float16(np.eye(6) * -63.96875), "classes": list("abcdef")},
+    "large halves": {"logits": np.float16(np.eye(6) * 65504), "classes": list("abcdef")},
     "single": {"logits": np.float32(np.eye(6) * -999.3)},
     "gate": {"prediction": [1] * 6, "columns": {"gate": np.float32(np.linspace(0, 1, 6))}},
     "score": {"score": [0.1, 0.2, 1 / 3, 0.0, 1.0, 0.5]},
@@ -119,17 +122,23 @@ def test_a_killed_writer_leaves_the_study_as_it_was(tmp_path, monkeypatch):
 CHANGES = {
     "a digit of a configuration": lambda text: text.replace('"seed": 1', '"seed": 2'),
     "an id": lambda text: text.replace('"id": "example-', '"id": "example-0'),
-    "half a line": lambda text: text[: len(text) // 2],
+    "half a row": lambda text: text[: len(text) // 2],
     "no hashes": lambda text: text.replace('"predictions"', '"prediction"'),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_edited_record_is_named_with_its_line(tmp_path, change):
+def test_an_edited_record_is_named_with_its_row(tmp_path, change):
     store.extend_study(tmp_path / "study", [record(1)], [])
-    path = tmp_path / "study" / store.RECORDS
-    path.write_text(CHANGES[change](path.read_text()))
-    with pytest.raises(ValueError, match="study/records.jsonl, line 1"):
+    edit_records(tmp_path / "study", CHANGES[change])
+    with pytest.raises(ValueError, match="study/records.parquet, row 1"):
+        store.read_records(tmp_path / "study")
+
+
+def test_a_file_that_holds_no_records_is_named(tmp_path):
+    store.extend_study(tmp_path / "study", [record(1)], [])
+    (tmp_path / "study" / store.RECORDS).write_text("no parquet")
+    with pytest.raises(ValueError, match="study/records.parquet holds no records"):
         store.read_records(tmp_path / "study")
 
 
