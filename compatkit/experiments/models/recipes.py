@@ -269,7 +269,8 @@ ENCODERS = {
 NETWORKS = {
     "mobilenet_v2_imagenet": (
         "MobileNetV2 (ImageNet-1k, 3.5 million weights)",
-        {"cifar10": {"side": 64, "epochs": 5, "learning_rate": 1e-3}},
+        # selection: 77.8 % as here; of 6,000 images in five epochs 77.1, and 76.1 at a rate of 3e-4
+        {"cifar10": {"side": 64, "epochs": 3, "learning_rate": 1e-3}},
     ),
 }
 MINI_TRAIN = {"sst2": 20_000} | dict.fromkeys(

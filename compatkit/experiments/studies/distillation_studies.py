@@ -124,8 +124,7 @@ def update_of(
         study.experiment, chosen.encoder, table == "2a", from_hub, chosen.old_encoder
     )
     data = grown[table](task) if table in grown else None
-    networks = task.image_field and study.scale == "mini"
-    if networks and (chosen.encoder or chosen.old_encoder):
+    if _has_network(study):
         return replace(_of_networks(study, base), data=data)
     if chosen.answers:
         given = answers_of(task, chosen.answers, chosen.data_dir)
@@ -141,6 +140,12 @@ def update_of(
     if shared and base.model in ("small", "resnet"):
         base = _started(study, base)
     return Update(base, base)
+
+
+def _has_network(study: Study) -> bool:
+    """Whether a pretrained network of images is named, which the mini scale takes."""
+    named = study.chosen.encoder or study.chosen.old_encoder
+    return bool(study.task.image_field and study.scale == "mini" and named)
 
 
 def _of_networks(study: Study, base: Recipe) -> Update:
@@ -166,10 +171,12 @@ def over_classes_of(
     study: Study,
 ) -> str:
     """How FD-LM and ordinary distillation take squared differences of logits over the classes:
-    as the parameters ask, else as FD-LM's settings have it at this scale.
+    as the parameters ask, else as FD-LM's settings have it at this scale; after pretrained
+    networks as the paper's setting has it.
     """
-    asked = study.chosen.over_classes
-    return study.grid("FD-LM")[0].over_classes if asked == "auto" else asked
+    if (asked := study.chosen.over_classes) != "auto":
+        return asked
+    return "mean" if _has_network(study) else study.grid("FD-LM")[0].over_classes
 
 
 def _started(study: Study, base: Recipe) -> Recipe:
@@ -228,13 +235,13 @@ def treatments_of(
         both = {"no treatment": None, "FD-LM": method("FD-LM").make(**squared)}
         return Treatments(over_time=both)
     again = tuple(grids) if table == "augmentation" else ()
-    fixed = {}
+    own = {name: method(name).make(**paper_setting(name), **known) for name in PCT}
+    stated = {f"{name}, the paper's setting": own[name] for name in ("FD-KL", "FD-LM")}
+    if table in BY_STRENGTH and _has_network(study):
+        return Treatments(fixed={"naive re-weighting": own["naive re-weighting"]} | stated)
     if table in BY_STRENGTH and len(grids["FD-KL"]) > 1:
-        fixed = {
-            f"{name}, the paper's setting": method(name).make(**paper_setting(name), **known)
-            for name in ("FD-KL", "FD-LM")
-        }
-    return Treatments(grids, _students_of(study), fixed, recomputed=again)
+        return Treatments(grids, _students_of(study), stated)
+    return Treatments(grids, _students_of(study), recomputed=again)
 
 
 def _students_of(study: Study) -> dict[str, list]:

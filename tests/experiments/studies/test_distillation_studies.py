@@ -19,6 +19,7 @@ from compatkit.experiments.studies.distillation_studies import (
     DistillationStudy,
     Treatments,
     begin_distillation,
+    treatments_of,
     update_of,
 )
 from compatkit.experiments.studies.sides import Compared, Update
@@ -171,6 +172,12 @@ def test_both_sides_begin_with_the_network_that_is_named(networks, table):
     listed, numbers = recipes.NETWORKS["mobilenet_v2_imagenet"]
     assert update.new_recipe.name == listed and update.new_recipe.side == numbers["cifar10"]["side"]
     assert f"{listed} at {update.new_recipe.side} pixels" in update.new_recipe.words()
+
+
+def test_after_a_pretrained_network_nothing_is_chosen(networks):
+    of_table = treatments_of(of_networks("5a", networks[0], over_classes="auto")[0])
+    assert not of_table.grids and [one.weight for one in of_table.fixed.values()] == [1.0] * 3
+    assert of_table.fixed["FD-LM, the paper's setting"].over_classes == "mean"
 
 
 def test_either_side_may_have_a_network_of_its_own(networks):
