@@ -6,7 +6,7 @@
 __all__ = ['REVISIONS', 'MINI_PACKAGE', 'MINI_HUB', 'RESNETS', 'model_folder', 'weight_files', 'packaged_model', 'find_encoder',
            'weights_fingerprint', 'read_safely', 'text_classifier', 'depth_of', 'quiet_loading', 'gguf_folder',
            'train_tokenizer', 'word_pieces', 'small_classifier', 'resnet_classifier', 'image_classifier',
-           'image_normalization', 'last_linear', 'LinearTextClassifier']
+           'image_normalization', 'image_side', 'last_linear', 'LinearTextClassifier']
 
 # %% ../../nbs/training/models.ipynb #2fd144d1
 import hashlib
@@ -500,11 +500,31 @@ def image_normalization(
     """(mean, standard deviation) of each channel that a pretrained model was trained with, or
     None if its folder does not say.
     """
-    file = model_folder(name) / "preprocessor_config.json"
-    given = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    if not isinstance(given, dict) or not {"image_mean", "image_std"} <= given.keys():
+    given = _image_processor(name)
+    if not {"image_mean", "image_std"} <= given.keys():
         return None
     return tuple(map(float, given["image_mean"])), tuple(map(float, given["image_std"]))
+
+
+def image_side(
+    name: str,  # a model's folder or an id on the hub
+) -> int:
+    """Pixels of the square that a pretrained model's processor hands it; 224 if its folder does
+    not say.
+    """
+    given = _image_processor(name)
+    cut = given.get("crop_size") if given.get("do_center_crop", "crop_size" in given) else None
+    size = cut or given.get("size") or 224
+    if isinstance(size, dict):  # of older processors a number
+        size = size.get("height") or size.get("shortest_edge") or 224
+    return int(size)
+
+
+def _image_processor(name: str) -> dict:
+    """The processor's settings as a model's folder has them; empty where it has none."""
+    file = model_folder(name) / "preprocessor_config.json"
+    given = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return given if isinstance(given, dict) else {}
 
 # %% ../../nbs/training/models.ipynb #3c6f2ea0
 def last_linear(

@@ -43,6 +43,7 @@ from compatkit.training.models import (
     find_encoder,
     image_classifier,
     image_normalization,
+    image_side,
     last_linear,
     model_folder,
     packaged_model,
@@ -690,6 +691,22 @@ def test_pixels_are_scaled_as_the_folder_says(photographer, tmp_path):
     assert image_normalization(str(silent)) is None
     (silent / "preprocessor_config.json").unlink()
     assert image_normalization(str(silent)) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "side"),
+    [
+        ({"size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224}}, 224),
+        ({"size": {"shortest_edge": 256}, "crop_size": 192, "do_center_crop": True}, 192),
+        ({"size": {"height": 96, "width": 96}, "crop_size": 64, "do_center_crop": False}, 96),
+        ({"size": 128}, 128),
+        ({}, 224),
+    ],
+)
+def test_images_have_the_side_that_the_processor_asks_for(photographer, tmp_path, asked, side):
+    folder = shutil.copytree(photographer, tmp_path / "asks")
+    (folder / "preprocessor_config.json").write_text(json.dumps(asked))
+    assert image_side(str(folder)) == side
 
 
 def test_an_image_model_without_weights_is_refused(photographer, tmp_path):

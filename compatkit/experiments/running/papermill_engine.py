@@ -230,12 +230,14 @@ def refuse_missing(
 
 
 def _refuse_missing_encoder(chosen: SimpleNamespace, source: object) -> None:
-    """FileNotFoundError without the encoder of texts that the mini scale will ask for."""
+    """FileNotFoundError without the encoder that the mini scale will ask for: of texts, or the
+    network of images that is named.
+    """
     mini = chosen.scale == "mini" or (chosen.scale == "auto" and which("nvidia-smi") is None)
     # table 2a begins with random weights, and `decisions` goes without what is not at hand
     without = chosen.table == "2a" or hasattr(chosen, "models_of")
     without |= getattr(chosen, "from_results", False) or not hasattr(chosen, "encoder")
-    if not mini or without or (source and source.image):
+    if not mini or without or (source and source.image and not chosen.encoder):
         return
     find_encoder = definitions_of("compatkit.training.models")["find_encoder"]
     for encoder in (chosen.encoder, getattr(chosen, "old_encoder", "") or chosen.encoder):

@@ -27,6 +27,7 @@ from compatkit.experiments.models.recipes import (
     MINI_TRAIN,
     Recipe,
     begin_with_images,
+    network_recipe,
     start_of,
     takes_all_images,
     two_sizes,
@@ -91,7 +92,8 @@ def begin_distillation(
     # an old model that others trained on all images can only be surpassed with all of them
     whole = bool(chosen.answers) or chosen.table == "all_images"
     choosing = chosen.table != "figure5"  # one setting at every epoch, as in the paper
-    experiment = begin_with_images(chosen, papers, whole=whole, choosing=choosing)
+    options = {"whole": whole, "choosing": choosing, "part": bool(chosen.encoder)}
+    experiment = begin_with_images(chosen, papers, **options)
     images = bool(experiment.task.image_field)
     if chosen.table == ("mrpc" if images else "augmentation"):
         kind = "images" if images else "texts"
@@ -119,7 +121,12 @@ def update_of(
     chosen, task, table = study.chosen, study.task, study.chosen.table
     shared = table == "2b"  # both sides start from the same weights
     from_hub = hub_models(table) if shared or chosen.task == "inaturalist" else ()
-    base, large = two_sizes(study.experiment, chosen.encoder, table == "2a", from_hub)
+    base, large = two_sizes(
+        study.experiment, chosen.encoder, table == "2a", from_hub, chosen.old_encoder
+    )
+    data = grown[table](task) if table in grown else None
+    if _has_network(study):
+        return replace(_of_networks(study, base), data=data)
     if chosen.answers:
         given = answers_of(task, chosen.answers, chosen.data_dir)
         new = large if table == "4" else base
@@ -128,22 +135,49 @@ def update_of(
         base = replace(base, device=large.device)
     if table in ("4", "mrpc"):
         return Update(base, large)
-    if table in grown:  # PCT's text and parameter counts say ResNet-50, a caption says 18
+    if data:  # PCT's text and parameter counts say ResNet-50, a caption says 18
         base = large if task.image_field and study.scale == "paper" else base
-        return Update(base, base, grown[table](task))
+        return Update(base, base, data)
     if shared and base.model in ("small", "resnet"):
         base = _started(study, base)
     return Update(base, base)
+
+
+def _has_network(study: Study) -> bool:
+    """Whether a pretrained network of images is named, which the mini scale takes."""
+    named = study.chosen.encoder or study.chosen.old_encoder
+    return bool(study.task.image_field and study.scale == "mini" and named)
+
+
+def _of_networks(study: Study, base: Recipe) -> Update:
+    """Both sides where a network of images is named: of table 4 the old one is from scratch, of
+    the others both are the new one, unless `old_encoder` names it. ValueError without a new one.
+    """
+    chosen, steps = study.chosen, study.experiment.max_steps
+    if not chosen.encoder:
+        raise ValueError(
+            f"old_encoder is {chosen.old_encoder!r} and no encoder is named: `-p encoder` names "
+            "the new network"
+        )
+    new = network_recipe(chosen.encoder, study.task, steps)
+    if chosen.answers:
+        given = answers_of(study.task, chosen.answers, chosen.data_dir)
+        return Update(Recipe("given", Path(chosen.answers).name), new, given=given)
+    if chosen.old_encoder:
+        return Update(network_recipe(chosen.old_encoder, study.task, steps), new)
+    return Update(base if chosen.table == "4" else new, new)
 
 
 def over_classes_of(
     study: Study,
 ) -> str:
     """How FD-LM and ordinary distillation take squared differences of logits over the classes:
-    as the parameters ask, else as FD-LM's settings have it at this scale.
+    as the parameters ask, else as FD-LM's settings have it at this scale; after pretrained
+    networks as the paper's setting has it.
     """
-    asked = study.chosen.over_classes
-    return study.grid("FD-LM")[0].over_classes if asked == "auto" else asked
+    if (asked := study.chosen.over_classes) != "auto":
+        return asked
+    return "mean" if _has_network(study) else study.grid("FD-LM")[0].over_classes
 
 
 def _started(study: Study, base: Recipe) -> Recipe:
@@ -202,13 +236,13 @@ def treatments_of(
         both = {"no treatment": None, "FD-LM": method("FD-LM").make(**squared)}
         return Treatments(over_time=both)
     again = tuple(grids) if table == "augmentation" else ()
-    fixed = {}
+    own = {name: method(name).make(**paper_setting(name), **known) for name in PCT}
+    stated = {f"{name}, the paper's setting": own[name] for name in ("FD-KL", "FD-LM")}
+    if table in BY_STRENGTH and _has_network(study):
+        return Treatments(fixed={"naive re-weighting": own["naive re-weighting"]} | stated)
     if table in BY_STRENGTH and len(grids["FD-KL"]) > 1:
-        fixed = {
-            f"{name}, the paper's setting": method(name).make(**paper_setting(name), **known)
-            for name in ("FD-KL", "FD-LM")
-        }
-    return Treatments(grids, _students_of(study), fixed, recomputed=again)
+        return Treatments(grids, _students_of(study), stated)
+    return Treatments(grids, _students_of(study), recomputed=again)
 
 
 def _students_of(study: Study) -> dict[str, list]:
@@ -301,7 +335,8 @@ class DistillationStudy:
         compares both and begins with those that were kept.
         """
         asked = self.study.chosen.old_logits
-        can = self.augments and not self.update.given
+        same = self.update.old_recipe.side == self.update.new_recipe.side
+        can = self.augments and not self.update.given and same  # the old model reads these pixels
         wanted = can if asked == "auto" else asked == "recomputed"
         return wanted and self.table not in ("augmentation", "mrpc")
 

@@ -348,7 +348,7 @@ class ModelBar:
 # %% ../../../nbs/experiments/studies/study.ipynb #d0e1f302
 # in the rule of a task whose test labels are hidden, where papers report on validation
 TWO_HALVES = "two halves of validation"
-_OF_A_MACHINE = ("data_dir", "encoder", "keep_results")  # parameters that a command leaves out
+_OF_A_MACHINE = ("data_dir", "keep_results")  # parameters that a command leaves out
 
 
 def defaults_of(notebook: str, root: Path | None = None) -> dict:
@@ -379,12 +379,20 @@ def command(
     values = vars(chosen)
     names = [name for name in (*defaults, *values) if name in values and name not in _OF_A_MACHINE]
     given = [
-        f"-p {name} {shlex.quote(str(values[name]))}"
+        f"-p {name} {shlex.quote(_named(name, values[name]))}"
         for name in dict.fromkeys(names)
         if name not in defaults or values[name] != defaults[name]
     ]
     again = [f"{REPLICATE}={replicate()}"] if replicate() else []
     return " ".join([*again, f"papermill nbs/{notebook}.ipynb", *given])
+
+
+def _named(parameter: str, value: object) -> str:
+    """A parameter's value in a command; of a model's folder the name alone, since the path is one
+    machine's.
+    """
+    folder = parameter in ("encoder", "old_encoder") and Path(str(value)).is_dir()
+    return Path(str(value)).name if folder else str(value)
 
 # %% ../../../nbs/experiments/studies/study.ipynb #d0e1f305
 class Planned(NamedTuple):

@@ -71,7 +71,7 @@ class Dial:
     """A method that leads from the new model towards the old one by a value."""
 
     name: str
-    curves: Callable  # (split, values or None for all) → Curves, one a seed
+    curves: Callable  # split → Curves, one a seed
     at: Callable  # (point, seed) → the expression that answers there, once curves were asked for
     setting: str = "α {alpha:g}"  # how a value reads
     number: str = "alpha"  # what it is called there
@@ -328,9 +328,9 @@ class UpdateStudy:
         """The line from the old models to other ones."""
         recipes, swept = (self.old_recipe, recipe), {}
 
-        def curves(split: str, points: Sequence[float] | None = None) -> list[Curve]:
+        def curves(split: str) -> list[Curve]:
             """One Curve a seed, by a sweep that is kept."""
-            points = tuple(alphas if points is None else points)
+            points = tuple(alphas)
             runs = [  # asked for before any is read, for the sake of workers that share a table
                 sweep_once(self.update, recipes, old, ends(seed), split, points, **options)
                 for seed, old in enumerate(self.olds)
@@ -354,14 +354,14 @@ class UpdateStudy:
     def ensemble(self, alphas: Sequence[float] = ALPHAS) -> Dial:
         """The probability ensemble of the old and the new model, over the old one's weight."""
 
-        def curves(split: str, points: Sequence[float] | None = None) -> list[Curve]:
+        def curves(split: str) -> list[Curve]:
             """One Curve a seed."""
             found = []
             for seed, pair in enumerate(zip(self.olds, self.news)):
                 old, new = (run.predictions(split) for run in pair)
-                old, weights = self.update.widened(old), tuple(alphas if points is None else points)
-                mixed = [mix(old, new, 1 - weight, "probability") for weight in weights]
-                found.append(self.curve(weights, mixed, seed, split))
+                old = self.update.widened(old)
+                mixed = [mix(old, new, 1 - weight, "probability") for weight in alphas]
+                found.append(self.curve(alphas, mixed, seed, split))
             return found
 
         def at(weight: float, seed: int) -> Mix:
@@ -384,8 +384,8 @@ class UpdateStudy:
             runs[seed] += [self.new(seed, 0, make(strength, seed)) for strength in strengths]
         places = tuple(number / (len(strengths) + 1) for number in range(len(strengths) + 1))
 
-        def curves(split: str, points: Sequence[float] | None = None) -> list[Curve]:
-            """One Curve a seed, whatever points are asked for."""
+        def curves(split: str) -> list[Curve]:
+            """One Curve a seed."""
             answers = [[run.predictions(split) for run in group] for group in runs]
             return [self.curve(places, each, seed, split) for seed, each in enumerate(answers)]
 
@@ -502,11 +502,10 @@ class UpdateRows:
         self,
         dial: Dial,
         wanted: dict,  # name of the row → (point, setting)
-        on_test: Sequence[float] | None = None,  # points evaluated on test; None: all
     ) -> list[Row]:
         """Rows of a dial at some of its points."""
         dial.curves("new_selection")
-        dial.curves("new_test", on_test)
+        dial.curves("new_test")
         seeds, found = range(len(self.models.olds)), []
         for name, (point, setting) in wanted.items():
             answering = [dial.at(point, seed) for seed in seeds]

@@ -864,17 +864,8 @@ def test_pct_repeats_its_models_between_tables():
     assert tables["4"]["ensemble of 16"]["error_old"] == tables["2a"]["ensemble of 16"]["error_old"]
 
 
-def test_the_talk_rounds_what_pct_printed_and_its_own_rows_fit():
-    talk, pct = tables_of("bcwi"), tables_of("pct")["4", "resnet-18 to resnet-50", "imagenet"]
-    images = talk["architecture", "resnet-18 to resnet-50", "imagenet"]
-    for name, theirs in {
-        "new model": "new model",
-        "ensemble of 16": "ensemble of 16",
-        "focal, the talk's": "FD-KL",
-    }.items():
-        for key, value in images[name].items():
-            assert abs(value - pct[theirs][key]) <= HALF + 0.01, (name, key)
-    massive = talk["main", "", "massive_adddata"]
+def test_the_talk_s_rows_fit_each_other():
+    massive = tables_of("bcwi")["main", "", "massive_adddata"]
     assert (
         massive["BCWI α=0.4"]["nfr"] <= massive["new model"]["nfr"] / 2
         and massive["BCWI α=0.6"]["nfr"] < massive["BCWI α=0.4"]["nfr"]

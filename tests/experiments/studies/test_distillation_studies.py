@@ -1,5 +1,6 @@
 """Studies of distillation: the update behind each table, who teaches whom, what stands below."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from compatkit.experiments.studies.distillation_studies import (
     DistillationStudy,
     Treatments,
     begin_distillation,
+    treatments_of,
     update_of,
 )
 from compatkit.experiments.studies.sides import Compared, Update
@@ -31,8 +33,8 @@ def parameters(**changes):
     """Checked parameters."""
     usual = {
         "task": "digits", "scale": "smoke", "seeds": 2, "table": "main", "ensemble": 0,
-        "settings": 0, "data_dir": "", "encoder": "", "max_steps": -1, "from_results": False,
-        "keep_results": False, "old_logits": "auto", "answers": "",
+        "settings": 0, "data_dir": "", "encoder": "", "old_encoder": "", "max_steps": -1,
+        "from_results": False, "keep_results": False, "old_logits": "auto", "answers": "",
     }  # fmt: skip
     return SimpleNamespace(**(usual | changes))
 
@@ -111,7 +113,7 @@ def test_cifar_begins_with_the_classes_of_another_set(monkeypatch):
 def test_texts_fine_tune_but_for_table_2a(monkeypatch):
     asked = []
 
-    def sizes(experiment, encoder, from_scratch, pretrained):
+    def sizes(experiment, encoder, from_scratch, pretrained, old_encoder):
         asked.append((encoder, from_scratch, pretrained))
         return "small", "large"
 
@@ -144,6 +146,67 @@ def test_all_images_come_with_few_passes(monkeypatch):
             assert (sides[0] == sides[1]) == (table != "4")
 
 
+@pytest.fixture
+def networks(tmp_path, monkeypatch):
+    """Folders of two pretrained networks of images, and a made-up CIFAR-10 beside them."""
+    for name, side in (("mobilenet_v2_imagenet", 224), ("another", 16)):
+        tiny.mobile_net().save_pretrained(tmp_path / name)
+        asks = {"crop_size": {"height": side, "width": side}, "do_center_crop": True}
+        (tmp_path / name / "preprocessor_config.json").write_text(json.dumps(asks))
+    monkeypatch.setattr(recipes, "load_task", lambda *_: replace(tiny.image_task(), name="cifar10"))
+    monkeypatch.setattr(recipes, "MINI_TRAIN", {"cifar10": 20})
+    return str(tmp_path / "mobilenet_v2_imagenet"), str(tmp_path / "another")
+
+
+def of_networks(table, new="", old="", **changes):
+    given = {"task": "cifar10", "scale": "mini", "encoder": new, "old_encoder": old}
+    study = begin_distillation(parameters(table=table, **given, **changes))
+    return study, update_of(study)
+
+
+@pytest.mark.parametrize("table", ["2b", "5a", "5b", "figure5"])
+def test_both_sides_begin_with_the_network_that_is_named(networks, table):
+    study, update = of_networks(table, networks[0])
+    assert len(study.task.train) == 20, "of the images the part that mini takes"
+    assert update.old_recipe == update.new_recipe and bool(update.data) == (table[0] == "5")
+    listed, numbers = recipes.NETWORKS["mobilenet_v2_imagenet"]
+    assert update.new_recipe.name == listed and update.new_recipe.side == numbers["cifar10"]["side"]
+    assert f"{listed} at {update.new_recipe.side} pixels" in update.new_recipe.words()
+
+
+def test_after_a_pretrained_network_nothing_is_chosen(networks):
+    of_table = treatments_of(of_networks("5a", networks[0], over_classes="auto")[0])
+    assert not of_table.grids and [one.weight for one in of_table.fixed.values()] == [1.0] * 3
+    assert of_table.fixed["FD-LM, the paper's setting"].over_classes == "mean"
+
+
+def test_either_side_may_have_a_network_of_its_own(networks):
+    new, other = networks
+    _, update = of_networks("4", new)
+    assert (update.old_recipe.model, update.new_recipe.model) == ("resnet", "image")
+    study, update = of_networks("4", new, other)
+    assert (update.old_recipe.name, update.old_recipe.side) == ("another", 16), "as it asks"
+    assert not DistillationStudy(study, update).recomputes, "they see images of different sizes"
+    with pytest.raises(ValueError, match="encoder"):
+        of_networks("4", old=other)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        of_networks("2b", new="./nowhere")
+
+
+def test_a_pretrained_network_is_treated_and_its_old_logits_recomputed(
+    networks, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path / "home"))
+    study, update = of_networks("5a", networks[1], seeds=1, ensemble=2)
+    short = replace(update.new_recipe, epochs=1, batch_size=16)
+    models = DistillationStudy(study, replace(update, old_recipe=short, new_recipe=short))
+    assert models.recomputes and short.mirrored
+    models.train()
+    (run,) = models.treat_all(FocalDistillation("kl"))
+    assert run.run.configuration["recipe"]["side"] == 16
+    assert run.run.configuration["treatment"]["old_run"] == models.olds[0].run.id
+
+
 @pytest.mark.parametrize(
     ("table", "task", "trained"),
     [
@@ -158,8 +221,8 @@ def test_only_what_a_table_trains_must_be_there(monkeypatch, table, task, traine
     images = replace(tiny.image_task(), name=task)
     names = [f"microsoft/resnet-{size}" for size in trained]
 
-    def begun(chosen, papers, whole, choosing):
-        assert not whole and choosing
+    def begun(chosen, papers, whole, choosing, part):
+        assert not whole and choosing and not part
         assert {*papers[task]} == (set(names) if task == "inaturalist" else set())
         return Experiment(images, "paper", "asked for")
 

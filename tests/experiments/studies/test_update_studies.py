@@ -191,9 +191,9 @@ def test_a_choice_is_noted_and_its_row_stands_in_the_table(models):
     assert untreated[0].nfr[0] == 0
     x, y = flips_in_proportion(untreated)
     assert (x[0], y[0]) == (untreated[0].accuracy[0], 0) and y[-1] == untreated[2].nfr[0]
-    curve = dial.curves("new_test", [choice.alpha])
-    for kept, each in zip(rows.tested["BCWI"], curve, strict=True):
-        assert (kept.prediction == each.answers[0].prediction).all()
+    place = dial.curves("new_test")[0].alphas.index(choice.alpha)
+    for kept, each in zip(rows.tested["BCWI"], dial.curves("new_test"), strict=True):
+        assert (kept.prediction == each.answers[place].prediction).all()
     assert rows.drawn["BCWI"][0].alphas == (0, 0.25, 0.5, 1), "the whole curve is drawn"
     words = halved(models, [*untreated, chosen], rows.tested["BCWI"])
     assert words[1].startswith("its accuracy less the target's: ")
