@@ -189,17 +189,17 @@ def map_lines(
     root: Path,
     nbs: str = "nbs/",  # where the links find the notebooks
 ) -> Iterator[str]:
-    """A Markdown table of the places: what each is for, and its notebooks with links; of many
-    their number, with a link to the index.
+    """A Markdown table of the places: what each is for, its notebooks with links (of many their
+    number, with a link to the index), and its step in the chain.
     """
-    yield "| place | what it is for | notebooks |"
-    yield "|---|---|---|"
+    yield "| place | what it is for | notebooks | step |"
+    yield "|---|---|---|---|"
     for place, there in places(root).items():
         links = ", ".join(_link(one, nbs) for one in there)
         if len(there) > SHOWN:
             links = f"{len(there)}: [each with its purpose]({nbs}{HOME}.ipynb)"
         told = f"`{place}` | {purpose(place, root)}" if place else f"guides | {GUIDES}"
-        yield f"| {told} | {links} |"
+        yield f"| {told} | {links} | {step_of(place) + 1 if place else '–'} |"
 
 
 def in_order(there: list[Notebook], used: dict[str, set[str]]) -> list[Notebook]:

@@ -126,7 +126,7 @@ def test_the_map_goes_from_left_to_right_and_counts_the_notebooks_of_a_large_pac
     places = [place for line in lines for place in re.findall(r"`([\w/]+)`", line.split(" | ")[0])]
     assert places == [place for place in chain(*layout.CHAIN) if place in places]
     assert lines[-1].startswith("| guides ") and "(nbs/index.ipynb)" in lines[-1]
-    assert all(line.count(" | ") == 2 and " |  | " not in line for line in lines[2:])
+    assert all(line.count(" | ") == 3 and " |  | " not in line for line in lines[2:])
     (language,) = [line for line in lines if line.startswith("| `language` ")]
     assert "[tasks](nbs/language/tasks.ipynb)" in language
     (compare,) = [line for line in lines if line.startswith("| `compare` ")]

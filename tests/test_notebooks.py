@@ -14,12 +14,12 @@ from contextlib import suppress
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import SimpleNamespace
 
+import execute
 import layout
 import pytest
+from nbformat.v4 import new_output
 from papermill.cli import _resolve_type
 
 from compatkit.experiments.planning.catalogue import jobs
@@ -558,38 +558,21 @@ def test_closing_words_hold_no_results(name):
     assert set(FIGURE.findall(text)) <= LEVELS | TYPED.get(name, set())
 
 
-@pytest.fixture(scope="module")
-def execute():
-    """The script that saves outputs."""
-    spec = spec_from_file_location("execute_notebooks", ROOT / ".ci" / "execute.py")
-    module = module_from_spec(spec)
-    sys.path.insert(0, str(ROOT / ".ci"))  # it imports its neighbour
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(ROOT / ".ci"))
-    return module
+def test_saved_outputs_hold_no_progress_no_errors_and_joined_text():
+    def stream(name, text):
+        return new_output("stream", name=name, text=text)
 
-
-def test_one_section_brings_the_cells_that_it_needs(execute):
-    path = NBS / "benchmarks.ipynb"
-    cells = [
-        SimpleNamespace(cell_type=cell["cell_type"], source=source_of(cell))
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+    html = {"text/html": "<progress value=1>", "text/plain": "<IPython.core.display.HTML object>"}
+    table = new_output("display_data", {"text/html": "<table>"})
+    outputs = [
+        *(
+            stream("stdout", "a\n"),
+            stream("stderr", "warned"),
+            stream("stdout", "1 of 2\r2 of 2\n"),
+        ),
+        *(stream("stdout", "b"), new_output("display_data", html), table, stream("stdout", "\n")),
     ]
-    inside = execute.section_cells(cells, "Proving the tables")
-    runs = execute.with_needed(cells, inside)
-    assert set(inside) < set(runs) and len(runs) < 12 < len(cells)
-    defined = set().union(*(execute.names_in(cells[position].source)[0] for position in runs))
-    assert {"in_test", "os", "resource", "verify"} <= defined
-    with pytest.raises(ValueError, match="0 sections.*'Proving'"):
-        execute.section_cells(cells, "Proving")
-
-
-def test_what_a_cell_takes_from_earlier_ones(execute):
-    source = "x = x + 1\ny = [z for z in x]\ndef f(a):\n    return g(a) + h\nw = 1\nprint(w)"
-    defined, used = execute.names_in(source)
-    assert defined == {"x", "y", "f", "w"} and used == {"x", "g", "h", "print"}
+    assert list(execute.fit(outputs)) == [stream("stdout", "a\n2 of 2\nb"), table]
 
 
 TRIES = """
