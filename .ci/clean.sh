@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Are all modules exported from the notebooks, the notebooks clean, and everything formatted and checked?
 # Exporting is tried in a copy ($1), from no modules at all, so that a module without a notebook is noticed as
-# well. What no notebook exports (the wings' __init__.py, tables, the page's template) is written by hand.
+# well. What no notebook exports (the packages' __init__.py, tables, the page's template) is written by hand.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -44,13 +44,13 @@ def seconds_of(outcome):
 def main(asked):
     """Run the notebooks that are asked for, or all; the exit status is 1 where one fails."""
     sys.path.insert(0, str(ROOT))
-    from house import rooms
+    import layout
 
-    house, entries = rooms(ROOT), quick_entries()
-    if unknown := sorted(set(asked) - set(house)):
+    found, entries = layout.notebooks(ROOT), quick_entries()
+    if unknown := sorted(set(asked) - set(found)):
         sys.exit(f"there is no notebook {', '.join(unknown)} in nbs/")
     entries = [entry for entry in entries if not asked or entry[1] in asked]
-    names = [name for name in asked or house if name not in {entry[1] for entry in entries}]
+    names = [name for name in asked or found if name not in {entry[1] for entry in entries}]
     names.sort(key=lambda name: -(ROOT / "nbs" / f"{name}.ipynb").stat().st_size)
     kernels.load_packages()
     kernels.load_data()

@@ -75,11 +75,11 @@ def level(found):
     return f"{found.median:.2f}" + ("" if every else f" ({found.reached} of {found.upgrades})")
 
 
-def house_map():
-    """The places of the house and their rooms."""
-    from house import map_lines
+def layout_map():
+    """The packages and modules, as CONTRIBUTING shows them."""
+    import layout
 
-    return "\n".join(map_lines(ROOT)) + "\n"
+    return "\n".join(layout.map_lines(ROOT)) + "\n"
 
 
 def printed(command):
@@ -99,7 +99,7 @@ def printed(command):
 
 def written(name):
     """A part by the name in its marker; ValueError for a name that nothing writes."""
-    writers = {"claims": claims, "methods": methods, "map": house_map}
+    writers = {"claims": claims, "methods": methods, "map": layout_map}
     if name.startswith("compatkit "):
         return printed(name)
     if name not in writers:

@@ -5,7 +5,7 @@ docstrings.
 `.ci/site.py` writes to _site/, `.ci/site.py FOLDER` elsewhere. Sphinx with myst-nb does the work;
 this script prepares what they read. Nothing is executed, nothing is asked of the network, and a
 warning (a broken reference, a formula that cannot be read) fails the build. The sidebar comes from
-the folders and the notebooks' own first cells (house.py), so a new notebook needs
+the folders and the notebooks' own first cells (layout.py), so a new notebook needs
 no entry here.
 """
 
@@ -20,7 +20,7 @@ from environment import ROOT, use_the_environment
 
 NO_BREAK = "\u00a0"  # a space at which no line ends
 DIRECTIVE = re.compile(r"\s*#\s*\|\s*(.*)")
-MENTION = re.compile(r"(?<!\[)`(?:nbs/)?([\w/]+)\.ipynb`|(?<=\broom )`([\w/]+)`")
+MENTION = re.compile(r"(?<!\[)`(?:nbs/)?([\w/]+)\.ipynb`|(?<=\bmodule )`([\w/]+)`")
 KEPT = re.compile(r"\]\((?:\.\./)+results/")  # a kept picture in a notebook
 PICTURE = re.compile(r"!\[[^]]*\]\(([^)#:]+)\)")
 
@@ -36,17 +36,17 @@ def without_directives(source):
     return "\n".join(lines).strip("\n"), found
 
 
-def linked(text, rooms):
-    """Markdown in which a notebook named as `nbs/metrics.ipynb` or room `metrics` links to its
+def linked(text, names):
+    """Markdown in which a notebook named as `nbs/metrics.ipynb` or module `metrics` links to its
     page.
     """
-    stems = [name.rpartition("/")[2] for name in rooms]
-    short = {stem: name for stem, name in zip(stems, rooms, strict=True) if stems.count(stem) == 1}
+    stems = [name.rpartition("/")[2] for name in names]
+    short = {stem: name for stem, name in zip(stems, names, strict=True) if stems.count(stem) == 1}
 
     def link(match):
         name = match[1] or match[2]
-        room = name if name in rooms else short.get(name)
-        return f"[{match[0]}](/{room}.ipynb)" if room else match[0]
+        page = name if name in names else short.get(name)
+        return f"[{match[0]}](/{page}.ipynb)" if page else match[0]
 
     return MENTION.sub(link, text)
 
@@ -61,8 +61,8 @@ def readable(text):
     return re.sub(r"(<td[^>]*>|\| *)nan(?=</td>| *\|)", r"\1–", text)
 
 
-def page_cells(cells, rooms):
-    """The cells that a page shows: no directives of nbdev, nothing hidden, links between rooms."""
+def page_cells(cells, names):
+    """The cells that a page shows: no directives, nothing hidden, links between notebooks."""
     kept = []
     for cell in cells:
         if cell.cell_type == "code":
@@ -79,7 +79,7 @@ def page_cells(cells, rooms):
                         shown[kind] = readable(shown[kind])
             continue
         if cell.cell_type == "markdown":
-            cell.source = KEPT.sub("](/measured/", linked(cell.source, rooms))
+            cell.source = KEPT.sub("](/measured/", linked(cell.source, names))
         kept.append(cell)
     return kept
 
@@ -120,18 +120,18 @@ def welcome():
 def write_notebooks(target):
     """Every notebook of nbs/ as the page that Sphinx reads; the guide gets the sidebar."""
     import nbformat
-    from house import HOME, rooms, sections
+    from layout import HOME, notebooks, sections
 
-    house = rooms(ROOT)
+    found = notebooks(ROOT)
     trees = [
-        toctree([room.name for room in there], caption) for caption, there in sections(ROOT).items()
+        toctree([one.name for one in there], caption) for caption, there in sections(ROOT).items()
     ]
     trees.insert(0, toctree(["measured/index", "api/index"], "Reference"))
-    for name, room in house.items():
+    for name, one in found.items():
         notebook = nbformat.read(ROOT / "nbs" / f"{name}.ipynb", as_version=4)
-        notebook.cells = page_cells(notebook.cells, house)
-        if room.module:
-            notebook.cells[0].source = with_link(notebook.cells[0].source, room.module)
+        notebook.cells = page_cells(notebook.cells, found)
+        if one.module:
+            notebook.cells[0].source = with_link(notebook.cells[0].source, one.module)
         if name == HOME:
             notebook.cells.insert(1, nbformat.v4.new_markdown_cell(welcome()))
             notebook.cells.append(nbformat.v4.new_markdown_cell("\n".join(trees)))
@@ -140,7 +140,7 @@ def write_notebooks(target):
         nbformat.write(notebook, target / f"{name}.ipynb")
 
 
-def write_measured(target, rooms):
+def write_measured(target, names):
     """The pages of results/ with their pictures; the overview comes first, the others in its
     order.
     """
@@ -157,7 +157,7 @@ def write_measured(target, rooms):
             (target / picture).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(page.parent / picture, target / picture)
         name = "index" if page.name == "README.md" else page.stem
-        text = site_links(readable(linked(text, rooms)), page)
+        text = site_links(readable(linked(text, names)), page)
         (target / f"{name}.md").write_text(with_notebooks(text, page.name), encoding="utf-8")
     others = [page.stem for page in pages if page.name != "README.md"]
     with open(target / "index.md", "a", encoding="utf-8") as index:
@@ -203,17 +203,17 @@ def site_links(text, page):
 
 def write_api(target):
     """A page for each module from its docstrings."""
-    from house import modules, rooms
+    from layout import modules, notebooks
 
-    house = rooms(ROOT)
+    found = notebooks(ROOT)
     names = sorted(modules(ROOT))
     for name in names:
         module = f"compatkit.{name.replace('/', '.')}"
         text = (
-            f"# {module}\n\nExplained, shown and checked in room `{name}`."
+            f"# {module}\n\nExplained, shown and checked in module `{name}`."
             f"\n\n```{{eval-rst}}\n.. automodule:: {module}\n```\n"
         )
-        text = linked(text, house)
+        text = linked(text, found)
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / f"{name}.md").write_text(text, encoding="utf-8")
     lines = [f"- [compatkit.{name.replace('/', '.')}]({name}.md)" for name in names]
@@ -223,10 +223,10 @@ def write_api(target):
 
 def prepare(target):
     """Everything that Sphinx reads, in an empty folder."""
-    from house import rooms
+    from layout import notebooks
 
     write_notebooks(target)
-    write_measured(target / "measured", rooms(ROOT))
+    write_measured(target / "measured", notebooks(ROOT))
     write_api(target / "api")
 
 

@@ -23,7 +23,7 @@ from torch import nn
 from .metrics import FlipCounts, curve_over_seeds, mean_interval
 from .predictions import Predictions
 from .support.paired import score_statistic
-from .support.pictures import LINES, house_style, looks
+from .support.pictures import LINES, looks, plot_style
 from .weights.interpolation import Line, checked_alpha, interpolate
 from .weights.rules import Rule, Scratch, refuse_nan
 from compatkit.weights.tensors import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_all_ = ["interpolate"]  # of weights/interpolation: the method's first step belongs to its room
+_all_ = ["interpolate"]  # of weights/interpolation: the method's first step belongs to its module
 
 # %% ../nbs/bcwi.ipynb #fd4d64da
 ALPHAS = tuple(round(step / 10, 1) for step in range(11))
@@ -150,7 +150,7 @@ def curve_picture(
     """
     from matplotlib import pyplot
 
-    with house_style():
+    with plot_style():
         figure, panels = pyplot.subplots(2, 1, figsize=(6, 5.5), sharex=True, layout="constrained")
         for line, (name, own) in zip(cycle(LINES), looks(list(groups)).items()):
             look = {"linestyle": line, "color": own.colour, "marker": own.marker}

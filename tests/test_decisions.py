@@ -919,7 +919,7 @@ def test_bad_dials_are_refused():
         choose_dial(old, {1: new.select(new.id[5:])}, None, 0.03)
 
 
-def test_the_room_loads_nothing_heavy():
+def test_the_module_loads_nothing_heavy():
     heavy = (
         "[name for name in ('torch', 'transformers', 'datasets', 'pandas', 'sklearn', "
         "'matplotlib', 'scipy', 'pyarrow') if name in sys.modules]"

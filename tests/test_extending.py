@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import house
+import layout
 import numpy as np
 import pytest
 import torch
@@ -160,11 +160,13 @@ def test_a_notebook_needs_no_entry_anywhere(tmp_path):
     ]
     notebook = tmp_path / "nbs" / "compare" / "marks.ipynb"
     notebook.write_text(json.dumps({"cells": cells}))
-    assert "[marks](nbs/compare/marks.ipynb)" in "\n".join(house.map_lines(tmp_path))
-    assert "| [marks](nbs/compare/marks.ipynb) | Lines of marks. |" in house.room_lines(tmp_path)
-    assert [room.name for room in house.sections(tmp_path)["Compare"]] == ["compare/marks"]
-    assert ">marks</text>" in house.drawing(tmp_path)
-    assert house.modules(tmp_path) and house.light_rooms(tmp_path) == ["compare/marks"]
+    assert "[marks](nbs/compare/marks.ipynb)" in "\n".join(layout.map_lines(tmp_path))
+    assert "| [marks](nbs/compare/marks.ipynb) | Lines of marks. |" in layout.notebook_lines(
+        tmp_path
+    )
+    assert [one.name for one in layout.sections(tmp_path)["Compare"]] == ["compare/marks"]
+    assert "<b>compare</b> marks</div>" in layout.drawing(tmp_path)
+    assert layout.modules(tmp_path) and layout.light_modules(tmp_path) == ["compare/marks"]
 
 
 def test_what_contributing_names_is_there():

@@ -1,4 +1,4 @@
-"""The notebooks: executed, clean and fit to be read; each room has its three files and its place
+"""The notebooks: executed, clean and fit to be read; each module has its three files and its place
 in the chain.
 """
 
@@ -12,13 +12,14 @@ import subprocess
 import sys
 from contextlib import suppress
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import SimpleNamespace
 
-import house
+import execute
+import layout
 import pytest
+from nbformat.v4 import new_output
 from papermill.cli import _resolve_type
 
 from compatkit.experiments.planning.catalogue import jobs
@@ -28,22 +29,22 @@ from compatkit.training.tasks import EMBEDDED, TASKS
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS, PACKAGE, TESTS = ROOT / "nbs", ROOT / "compatkit", ROOT / "tests"
-ROOMS = house.rooms(ROOT)
-MODULES = house.modules(ROOT)
+NOTEBOOKS = layout.notebooks(ROOT)
+MODULES = layout.modules(ROOT)
 
 
 @cache
 def imports():
-    """Room → the rooms that it imports; not read where tests are collected, in every process."""
-    return house.imports(ROOT)
+    """Module → the modules that it imports; not read while tests are collected."""
+    return layout.imports(ROOT)
 
 
-METHODS = house.method_notebooks(ROOT)
+METHODS = [name for name, one in NOTEBOOKS.items() if one.parameters]
 LARGEST_OUTPUT, LARGEST_NOTEBOOK = 300_000, 2_000_000  # characters
-LONGEST_EXPERIMENT = 110  # lines of code after the parameters; the rest belongs into a room
+LONGEST_EXPERIMENT = 110  # lines of code after the parameters; the rest belongs into a module
 
 FIRST_SHOWN = 12  # cells within which a reader sees something
-WEIGHTS = [name for name in ROOMS if name.startswith("weights/")]
+WEIGHTS = [name for name in NOTEBOOKS if name.startswith("weights/")]
 
 # What is not done yet, by name. Each of these tests is expected to fail; when it passes, the suite
 # asks for the name to be taken out.
@@ -63,7 +64,7 @@ def params(names, unfinished):
 
 
 each_notebook = pytest.mark.parametrize(
-    "path", [NBS / f"{name}.ipynb" for name in ROOMS], ids=list(ROOMS)
+    "path", [NBS / f"{name}.ipynb" for name in NOTEBOOKS], ids=list(NOTEBOOKS)
 )
 
 
@@ -83,7 +84,7 @@ def texts_of(output):
     return ["".join(part) for part in parts]
 
 
-@pytest.mark.parametrize("name", params(ROOMS, STILL_WITHOUT_OUTPUTS))
+@pytest.mark.parametrize("name", params(NOTEBOOKS, STILL_WITHOUT_OUTPUTS))
 def test_outputs_are_saved(name):
     cells = cells_of(NBS / f"{name}.ipynb")
     outputs = [output for cell in cells for output in cell["outputs"]]
@@ -106,7 +107,7 @@ def test_a_cell_that_ends_in_a_value_has_it_saved(path):
     assert not missing, f"run .ci/execute.py {path.stem}: {missing}"
 
 
-@pytest.mark.parametrize("name", [name for name in ROOMS if name.count("/") == 0] + WEIGHTS)
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name.count("/") == 0] + WEIGHTS)
 def test_something_is_shown_before_the_machinery(name):
     cells = json.loads((NBS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
     table = re.compile(r"^\|\s?---|^!\[", re.M)
@@ -114,10 +115,10 @@ def test_something_is_shown_before_the_machinery(name):
     assert True in shown[:FIRST_SHOWN], "begin with the smallest version that shows the idea"
 
 
-def test_the_index_lists_todays_rooms():
+def test_the_index_lists_todays_notebooks():
     outputs = [output for cell in cells_of(NBS / "index.ipynb") for output in cell["outputs"]]
     shown = "\n".join(text for output in outputs for text in texts_of(output))
-    missing = [line for line in house.room_lines(ROOT, nbs="") if line not in shown]
+    missing = [line for line in layout.notebook_lines(ROOT, nbs="") if line not in shown]
     assert not missing, f"run .ci/execute.py index: {missing[:3]}"
 
 
@@ -175,37 +176,36 @@ def test_imports_stand_in_cells_of_their_own(path):
         assert not stars, "name what is imported"
 
 
-@pytest.mark.parametrize("room", ROOMS.values(), ids=list(ROOMS))
-def test_a_notebook_begins_with_its_name_and_its_claim(room):
-    stem = room.name.rpartition("/")[2]
-    assert room.title.lower() == stem or room.name == house.HOME
-    assert room.claim, "the claim in one line, after '> '"
+@pytest.mark.parametrize("one", NOTEBOOKS.values(), ids=list(NOTEBOOKS))
+def test_a_notebook_begins_with_its_name_and_its_claim(one):
+    assert one.title.lower() == one.stem or one.name == layout.HOME
+    assert one.claim, "the claim in one line, after '> '"
 
 
-NAMED = re.compile(r"\brooms?\s+`([\w/]+)`|\(see `(\w+)`\)")  # the words of a text that name a room
+NAMED = re.compile(r"\bmodules?\s+`([\w/]+)`|\(see `(\w+)`\)")  # how a text names a module
 
 
-def rooms_named(text):
+def modules_named(text):
     """The names without their place, as the words of a text have them."""
     return {(match[1] or match[2]).rpartition("/")[2] for match in NAMED.finditer(text)}
 
 
 @each_notebook
-def test_a_room_that_a_text_names_is_there(path):
+def test_a_module_that_a_text_names_is_there(path):
     text = "\n".join(map(source_of, cells_of(path, "markdown")))
-    assert rooms_named(text) <= {name.rpartition("/")[2] for name in ROOMS}
+    assert modules_named(text) <= {name.rpartition("/")[2] for name in NOTEBOOKS}
 
 
-def test_a_room_is_named_with_and_without_its_place():
-    text = "the room `a`, rooms\n`weights/b` and a `c` (see `d`)"
-    assert rooms_named(text) == {"a", "b", "d"}
+def test_a_module_is_named_with_and_without_its_place():
+    text = "the module `a`, modules\n`weights/b` and a `c` (see `d`)"
+    assert modules_named(text) == {"a", "b", "d"}
 
 
-def test_a_file_of_tests_names_its_own_room():
+def test_a_file_of_tests_names_its_own_module():
     for name in MODULES:
         file = file_of_tests(name)
         words = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-        found = re.match("The room `(.+?)`", words)
+        found = re.match("The module `(.+?)`", words)
         assert not found or found[1] == name.rpartition("/")[2], file.name
 
 
@@ -330,27 +330,27 @@ def test_saved_outputs_are_those_of_the_default_run_on_a_task_without_a_licence(
     ]
 
 
-# --- the house: three files, one place, imports to the left ---------------------------------------
+# --- three files, one place, imports to the left --------------------------------------------------
 
 
-@pytest.mark.parametrize("name", params(ROOMS, STILL_EXPORT_ELSEWHERE))
+@pytest.mark.parametrize("name", params(NOTEBOOKS, STILL_EXPORT_ELSEWHERE))
 def test_a_notebook_exports_to_the_module_of_its_own_name_or_to_none(name):
-    room = ROOMS[name]
+    one = NOTEBOOKS[name]
     exports = any(
         re.match(r"#\|\s*exports?\b", source_of(cell)) for cell in cells_of(NBS / f"{name}.ipynb")
     )
-    assert room.module in (name.replace("/", "."), None)
-    assert exports == (room.module is not None)
+    assert one.module in (name.replace("/", "."), None)
+    assert exports == (one.module is not None)
 
 
 def test_every_module_has_its_notebook():
-    exported = {room.module.replace(".", "/") for room in ROOMS.values() if room.module}
+    exported = {one.module.replace(".", "/") for one in NOTEBOOKS.values() if one.module}
     assert set(MODULES) == exported, "a module without a notebook, or one that is not exported yet"
 
 
 def file_of_tests(name):
-    wing, slash, stem = name.rpartition("/")
-    return TESTS / f"{wing}{slash}test_{stem}.py"
+    folder, slash, stem = name.rpartition("/")
+    return TESTS / f"{folder}{slash}test_{stem}.py"
 
 
 @pytest.mark.parametrize("name", params(MODULES, STILL_WITHOUT_TEST_FILE))
@@ -358,27 +358,27 @@ def test_every_module_has_its_file_of_tests(name):
     assert file_of_tests(name).exists()
 
 
-def test_no_test_file_is_left_of_a_room_that_is_gone():
-    in_wings = {path for path in TESTS.rglob("test_*.py") if path.parent != TESTS}
-    assert in_wings <= {file_of_tests(name) for name in MODULES}
+def test_no_test_file_is_left_of_a_module_that_is_gone():
+    in_folders = {path for path in TESTS.rglob("test_*.py") if path.parent != TESTS}
+    assert in_folders <= {file_of_tests(name) for name in MODULES}
 
 
 @pytest.mark.parametrize("name", params(MODULES, STILL_IMPORT_TO_THE_RIGHT))
-def test_a_room_imports_only_to_the_left(name):
-    assert not house.wrong_imports(name, imports()[name])
+def test_a_module_imports_only_to_the_left(name):
+    assert not layout.wrong_imports(name, imports()[name])
 
 
-def test_no_room_imports_in_a_circle():
-    within_wings = {
-        name: {other for other in used if house.place_of(other) == house.place_of(name)}
+def test_no_module_imports_in_a_circle():
+    within_packages = {
+        name: {other for other in used if layout.place_of(other) == layout.place_of(name)}
         for name, used in imports().items()
     }
-    assert house.circle(within_wings) == []
+    TopologicalSorter(within_packages).prepare()  # CycleError shows the circle
 
 
-def test_light_rooms_load_nothing_heavy():
-    lines = [f"import compatkit.{name.replace('/', '.')}" for name in house.light_rooms(ROOT)]
-    shown = f"print([name for name in {house.HEAVY!r} if name in sys.modules])"
+def test_light_modules_load_nothing_heavy():
+    lines = [f"import compatkit.{name.replace('/', '.')}" for name in layout.light_modules(ROOT)]
+    shown = f"print([name for name in {layout.HEAVY!r} if name in sys.modules])"
     code = "\n".join(["import sys", *lines, shown])
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
@@ -424,10 +424,10 @@ def missing_types(text):
     ]
 
 
-@pytest.mark.parametrize("room", MODULES)
-def test_public_signatures_have_types(room):
-    lines = missing_types(MODULES[room].read_text(encoding="utf-8"))
-    assert not lines, f"write these types in nbs/{room}.ipynb: {'; '.join(lines)}"
+@pytest.mark.parametrize("name", MODULES)
+def test_public_signatures_have_types(name):
+    lines = missing_types(MODULES[name].read_text(encoding="utf-8"))
+    assert not lines, f"write these types in nbs/{name}.ipynb: {'; '.join(lines)}"
 
 
 def test_a_missing_type_is_named():
@@ -503,7 +503,7 @@ def test_base_requirements_are_used():
     texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
     texts += [
         source_of(cell)
-        for name in ROOMS
+        for name in NOTEBOOKS
         for cell in cells_of(NBS / f"{name}.ipynb")
         if not re.search(r"^\s*[%!]", source_of(cell), re.M)
     ]
@@ -558,38 +558,21 @@ def test_closing_words_hold_no_results(name):
     assert set(FIGURE.findall(text)) <= LEVELS | TYPED.get(name, set())
 
 
-@pytest.fixture(scope="module")
-def execute():
-    """The script that saves outputs."""
-    spec = spec_from_file_location("execute_notebooks", ROOT / ".ci" / "execute.py")
-    module = module_from_spec(spec)
-    sys.path.insert(0, str(ROOT / ".ci"))  # it imports its neighbour
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(ROOT / ".ci"))
-    return module
+def test_saved_outputs_hold_no_progress_no_errors_and_joined_text():
+    def stream(name, text):
+        return new_output("stream", name=name, text=text)
 
-
-def test_one_section_brings_the_cells_that_it_needs(execute):
-    path = NBS / "benchmarks.ipynb"
-    cells = [
-        SimpleNamespace(cell_type=cell["cell_type"], source=source_of(cell))
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+    html = {"text/html": "<progress value=1>", "text/plain": "<IPython.core.display.HTML object>"}
+    table = new_output("display_data", {"text/html": "<table>"})
+    outputs = [
+        *(
+            stream("stdout", "a\n"),
+            stream("stderr", "warned"),
+            stream("stdout", "1 of 2\r2 of 2\n"),
+        ),
+        *(stream("stdout", "b"), new_output("display_data", html), table, stream("stdout", "\n")),
     ]
-    inside = execute.section_cells(cells, "Proving the tables")
-    runs = execute.with_needed(cells, inside)
-    assert set(inside) < set(runs) and len(runs) < 12 < len(cells)
-    defined = set().union(*(execute.names_in(cells[position].source)[0] for position in runs))
-    assert {"in_test", "os", "resource", "verify"} <= defined
-    with pytest.raises(ValueError, match="0 sections.*'Proving'"):
-        execute.section_cells(cells, "Proving")
-
-
-def test_what_a_cell_takes_from_earlier_ones(execute):
-    source = "x = x + 1\ny = [z for z in x]\ndef f(a):\n    return g(a) + h\nw = 1\nprint(w)"
-    defined, used = execute.names_in(source)
-    assert defined == {"x", "y", "f", "w"} and used == {"x", "g", "h", "print"}
+    assert list(execute.fit(outputs)) == [stream("stdout", "a\n2 of 2\nb"), table]
 
 
 TRIES = """

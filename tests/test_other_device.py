@@ -244,8 +244,8 @@ def weight_space(away):
 
 def test_interpolation_soup_fisher_and_sweep(monkeypatch):
     # weights on torch's meta device have no values and are refused; ours only says that it is it
-    for room in (interpolation, bcwi):
-        monkeypatch.setattr(room, "refuse_quantised", lambda *given: None)
+    for module in (interpolation, bcwi):
+        monkeypatch.setattr(module, "refuse_quantised", lambda *given: None)
     weights, logits = weight_space(away=False)
     with OtherDevice():
         found = weight_space(away=True)
@@ -334,10 +334,10 @@ def test_embeddings_and_a_head_in_the_old_models_place():
     assert same == configuration
 
 
-def on_the_other_device(monkeypatch, room, *names):
-    """Evaluation in a room takes the model to the other device, as it does to a GPU."""
+def on_the_other_device(monkeypatch, module, *names):
+    """Evaluation in a module takes the model to the other device, as it does to a GPU."""
     for name in names:
-        monkeypatch.setattr(room, name, partial(getattr(room, name), device=DEVICE))
+        monkeypatch.setattr(module, name, partial(getattr(module, name), device=DEVICE))
 
 
 def planes_and_lines():
@@ -353,8 +353,8 @@ def planes_and_lines():
 
 def test_landscape(monkeypatch):
     """The models come from files to the CPU; the first answer takes each to the other device."""
-    for room in (interpolation, bcwi):
-        monkeypatch.setattr(room, "refuse_quantised", lambda *given: None)
+    for module in (interpolation, bcwi):
+        monkeypatch.setattr(module, "refuse_quantised", lambda *given: None)
     here, table = planes_and_lines()
     on_the_other_device(monkeypatch, weight_planes, "predict", "outputs")
     with OtherDevice():
@@ -377,8 +377,8 @@ def own_cases_answers(task, folder, old_folder, place):  # noqa: F811
 
 
 def test_own_case(task, folder, tmp_path_factory, monkeypatch):  # noqa: F811 (fixtures)
-    for room in (interpolation, bcwi):
-        monkeypatch.setattr(room, "refuse_quantised", lambda *given: None)
+    for module in (interpolation, bcwi):
+        monkeypatch.setattr(module, "refuse_quantised", lambda *given: None)
     places = [tmp_path_factory.mktemp(name) for name in ("old", "here", "there")]
     tiny.model(4, classes=task.classes).save_pretrained(places[0])
     new, tokenizer = tiny.model(5, classes=task.classes), tiny.tokenizer()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import house
+import layout
 import pytest
 
 from compatkit.metrics import FlipCounts
@@ -120,13 +120,13 @@ def test_named_files_exist(page, name):
     assert (ROOT / name).exists()
 
 
-def test_the_map_names_every_room_or_counts_them():
-    rooms = set(house.rooms(ROOT))
-    named = set(re.findall(r"\(nbs/([\w/]+)\.ipynb\)", part("map"))) & rooms
-    for wing in {house.place_of(name) for name in rooms - named}:
-        inside = [name for name in rooms if house.place_of(name) == wing and name != wing]
-        (row,) = [line for line in part("map").splitlines() if line.startswith(f"| `{wing}` |")]
-        assert len(inside) > house.SHOWN and f"{len(inside)} rooms:" in row, row
+def test_the_map_names_every_notebook_or_counts_them():
+    names = set(layout.notebooks(ROOT))
+    named = set(re.findall(r"\(nbs/([\w/]+)\.ipynb\)", part("map"))) & names
+    for place in {layout.place_of(name) for name in names - named}:
+        inside = [name for name in names if layout.place_of(name) == place and name != place]
+        (row,) = [line for line in part("map").splitlines() if line.startswith(f"| `{place}` |")]
+        assert len(inside) > layout.SHOWN and f"| {len(inside)}: [" in row, row
 
 
 def test_the_papers_and_the_talk_are_linked():

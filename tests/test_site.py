@@ -12,15 +12,15 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import unquote, urlsplit
 
-import house
+import layout
 import nbformat
 import pytest
 from browser import READABLE, contrast, requests, screen
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / ".ci" / "site.py"
-ROOMS = house.rooms(ROOT)
-MODULES = set(house.modules(ROOT))
+NOTEBOOKS = layout.notebooks(ROOT)
+MODULES = set(layout.modules(ROOT))
 RESULTS = {page.stem for page in (ROOT / "results").glob("*.md")} - {"README"}
 new_code, new_text = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
 
@@ -63,7 +63,7 @@ def test_directives_are_taken_off(source, shown, directives):
 def test_hidden_and_empty_cells_are_gone():
     cells = [
         new_text("# a"),
-        new_code("#| default_exp room"),
+        new_code("#| default_exp module"),
         new_code("#| hide\nsecret = 1"),
         new_code("#| export\nx = 1"),
         new_code("#| hide_me_not\ny"),
@@ -118,18 +118,18 @@ def test_means_and_spreads_of_outputs_stay_on_one_line():
         ("`nbs/metrics.ipynb`", "metrics"),
         ("`metrics.ipynb`", "metrics"),
         ("`nbs/compare/joins.ipynb`", "compare/joins"),
-        ("the room `compare/joins`", "compare/joins"),
-        ("room `joins`", "compare/joins"),
+        ("the module `compare/joins`", "compare/joins"),
+        ("module `joins`", "compare/joins"),
         ("`metrics`", None),
         ("`nbs/x.ipynb`", None),
-        ("room `x`", None),
-        ("room `tasks`", None),  # there are two
+        ("module `x`", None),
+        ("module `tasks`", None),  # there are two
         ("[`metrics.ipynb`](x)", None),
     ],
 )
 def test_notebooks_named_in_text_become_links(text, page):
-    rooms = ["metrics", "compare/joins", "training/tasks", "language/tasks"]
-    linked = site.linked(text, rooms)
+    names = ["metrics", "compare/joins", "training/tasks", "language/tasks"]
+    linked = site.linked(text, names)
     assert linked == text if page is None else f"](/{page}.ipynb)" in linked
 
 
@@ -313,9 +313,9 @@ def test_pages_of_results_lead_to_their_notebooks(pages):
 
 
 def test_every_notebook_result_and_module_has_its_page(pages):
-    wanted = {f"{name}.html" for name in ROOMS} | {f"measured/{name}.html" for name in RESULTS}
+    wanted = {f"{name}.html" for name in NOTEBOOKS} | {f"measured/{name}.html" for name in RESULTS}
     assert wanted | {f"api/{name}.html" for name in MODULES} <= set(pages)
-    for name in MODULES & set(ROOMS):
+    for name in MODULES & set(NOTEBOOKS):
         up = "../" * name.count("/")
         assert f"{up}api/{name}.html" in pages[f"{name}.html"].links
         assert f"{up}../{name}.html" in pages[f"api/{name}.html"].links
@@ -323,7 +323,9 @@ def test_every_notebook_result_and_module_has_its_page(pages):
 
 def test_the_guide_comes_first_and_leads_to_every_notebook(pages):
     assert "three routes through the notebooks" in pages["index.html"].text
-    assert {f"{name}.html" for name in set(ROOMS) - {house.HOME}} <= set(pages["index.html"].links)
+    assert {f"{name}.html" for name in set(NOTEBOOKS) - {layout.HOME}} <= set(
+        pages["index.html"].links
+    )
 
 
 def test_no_cell_of_a_table_says_nan(pages):
@@ -367,7 +369,7 @@ def test_nothing_is_loaded_from_elsewhere(pages, built):
 
 
 def test_no_directive_of_nbdev_is_shown(pages):
-    for name in ROOMS:
+    for name in NOTEBOOKS:
         first_lines = re.findall(r"<pre>(?:<span></span>)?(.*)", pages[f"{name}.html"].text)
         assert not [line for line in first_lines if re.sub("<.*?>", "", line).startswith("#|")], (
             name

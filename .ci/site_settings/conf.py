@@ -34,7 +34,7 @@ project, author, version = settings["title"], settings["author"], settings["vers
 copyright = settings["copyright"]
 html_title = project
 extensions = ["myst_nb", "sphinx.ext.autodoc"]
-# an annotation names a class without its room, and three rooms have a class Source
+# an annotation names a class without its module, and three modules have a class Source
 suppress_warnings = ["ref.python"]
 
 # notebooks: shown as they were saved
@@ -113,7 +113,7 @@ def sidebar(app):
     """The sidebar's tree with addresses from the site's root, made once: Sphinx would make it
     anew for each of some two hundred pages, which took most of the build.
     """
-    if not hasattr(app, "house_sidebar"):
+    if not hasattr(app, "own_sidebar"):
         tree = global_toctree_for_doc(
             app.env,
             app.config.root_doc,
@@ -125,8 +125,8 @@ def sidebar(app):
             includehidden=True,
         )
         made = app.builder.render_partial(tree)["fragment"] if tree is not None else ""
-        app.house_sidebar = get_navigation_tree(made)
-    return app.house_sidebar
+        app.own_sidebar = get_navigation_tree(made)
+    return app.own_sidebar
 
 
 def seen_from(tree, page):

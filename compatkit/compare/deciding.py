@@ -59,10 +59,10 @@ from compatkit.support.table_cells import (
     ENDINGS,
     WHOLE,
     checked_file,
+    column_names,
     csv_cells,
     csv_names,
     errors_named,
-    house_names,
     json_objects,
     polars_errors,
     scan_csv,
@@ -730,12 +730,12 @@ def _fields(path, rename):
 
         with polars_errors():
             frame = pl.read_parquet(path, hive_partitioning=False, glob=False)
-        columns = zip(house_names(frame.columns, rename), frame.get_columns())
+        columns = zip(column_names(frame.columns, rename), frame.get_columns())
         return {name: column.to_list() for name, column in columns if name is not None}
     if path.suffix == ".jsonl":
         rows = json_objects(path, rename)
         names = list(dict.fromkeys(name for row in rows for name in row))
-        named = zip(house_names(names, rename), names)
+        named = zip(column_names(names, rename), names)
         return {here: [row.get(name) for row in rows] for here, name in named if here is not None}
     fields = csv_cells(path, csv_names(path, rename)).to_dict(as_series=False)
     if "label" in fields:

@@ -13,7 +13,7 @@ from typing import Any
 # %% ../../nbs/compare/hub_datasets.ipynb #0d4b4a73
 from .logs import OTHER_SHAPE, chosen, parsed
 from .sources import Source
-from ..support.table_cells import ENDINGS, house_names
+from ..support.table_cells import ENDINGS, column_names
 
 # %% ../../nbs/compare/hub_datasets.ipynb #d9585822
 _SPLIT = re.compile(r"(.+?)(?:-\d{5}-of-\d{5})?")
@@ -110,7 +110,7 @@ def read_dataset(
         raise ValueError(f"{path.name}: this data set is broken ({error})") from None
     names = {
         here: name
-        for here, name in zip(house_names(frame.columns, rename), frame.columns)
+        for here, name in zip(column_names(frame.columns, rename), frame.columns)
         if here is not None
     }
     frame = pl.DataFrame({here: frame[name] for here, name in names.items()})

@@ -39,7 +39,7 @@ from .slices import once, score_changes
 from ..metrics import clopper_pearson
 from ..support.messages import few
 from ..support.missing import brought
-from ..support.pictures import house_style
+from ..support.pictures import plot_style
 from ..support.table_files import without_formula
 
 # %% ../../nbs/compare/series.ipynb #6f343a54
@@ -327,7 +327,7 @@ def _shaded(versions):
 def _picture(versions):
     count, largest = len(versions.names), float(versions.nfr.max())
     size = (2 + 1.1 * count, 1.2 + 0.8 * count)
-    with house_style():
+    with plot_style():
         figure = brought("matplotlib.figure").Figure(figsize=size, layout="constrained")
         axes = figure.subplots()
     axes.grid(False)

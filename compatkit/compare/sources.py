@@ -24,12 +24,12 @@ from ..support.messages import few, found, near
 from compatkit.support.table_cells import (
     by_names,
     checked_file,
+    column_names,
     csv_cells,
     csv_flaw,
     csv_header,
     csv_names,
     errors_named,
-    house_names,
     json_objects,
     polars_errors,
     scan_csv,
@@ -155,7 +155,7 @@ def _of_parquet(path, rename):
     note = json.loads(pl.read_parquet_metadata(path).get("compatkit", "{}"))
     names = {
         here: name
-        for here, name in zip(house_names(list(schema), rename), schema)
+        for here, name in zip(column_names(list(schema), rename), schema)
         if here is not None
     }
     classes = note.get("classes")
@@ -210,7 +210,7 @@ def _of_jsonl(path, rename):
     objects = json_objects(path, rename)
     names = list(dict.fromkeys(name for value in objects for name in value))
     named = [
-        (name, here) for name, here in zip(names, house_names(names, rename)) if here is not None
+        (name, here) for name, here in zip(names, column_names(names, rename)) if here is not None
     ]
     return lists_source(
         called(path), {here: [value.get(name) for value in objects] for name, here in named}

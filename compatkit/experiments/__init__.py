@@ -1,1 +1,1 @@
-"""Every table of the papers by one command; the wings inside hold what makes, keeps and judges them."""
+"""Every table of the papers by one command; its subpackages hold what makes, keeps and judges them."""

@@ -1,4 +1,4 @@
-"""Tasks, models and the loop with a treatment's hooks; the rooms load when a name is asked for."""
+"""Tasks, models and the loop with a treatment's hooks; the modules load when a name of theirs is requested."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The room `page`: what stands on the page, that nothing in the data can act, and the page
+"""The module `page`: what stands on the page, that nothing in the data can act, and the page
 itself in a browser.
 """
 

@@ -335,6 +335,20 @@ def test_the_schema():
     json.dumps(found, allow_nan=False)
 
 
+def test_without_examples_or_anything_to_judge_there_is_no_summary():
+    answer = np.zeros(3, dtype=np.int32)
+    with pytest.raises(ValueError, match="no examples"):
+        summarize(Pair("old", "new", ("a",), answer[:0], answer[:0], answer[:0]))
+    with pytest.raises(ValueError, match="neither labels nor scores"):
+        summarize(Pair("old", "new", ("a",), answer - 1, answer, answer))
+
+
+def test_when_a_score_counts_as_changed_is_a_note_of_scores_alone():
+    pairs = scored_pair([0.1, 0.2, 0.3], [0.3, 0.2, 0.1]), random_pair(0)
+    notes = [" ".join(summarize(pair)["notes"]) for pair in pairs]
+    assert ["counts as fallen or risen" in note for note in notes] == [True, False]
+
+
 def test_the_schema_of_scores():
     found = summarize(scored_pair([0.1, 0.2, 0.3], [0.3, 0.2, 0.1]))
     assert set(found["overall"]) == {"scores"} and found["classes"] == {} and found["gate"] is None

@@ -1,4 +1,4 @@
-"""The room `models`: choices and texts as the harness gives them, whatever the batch, and bad
+"""The module `models`: choices and texts as the harness gives them, whatever the batch, and bad
 input named.
 """
 

@@ -1,4 +1,4 @@
-"""The room `tasks`: splits that share no context, the same in every copy of the data, and
+"""The module `tasks`: splits that share no context, the same in every copy of the data, and
 bad data named.
 """
 

@@ -1,4 +1,4 @@
-"""The room `hub`: the cache first, the hub asked once at most, what cannot be had said at once."""
+"""The module `hub`: the cache first, the hub asked once at most, what is missing said at once."""
 
 import errno
 import json

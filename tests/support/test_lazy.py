@@ -1,4 +1,4 @@
-"""A wing offers the names of its rooms and loads a room only when it is asked."""
+"""A package offers the names of its modules and loads a module only when it is asked."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 from compatkit.support.lazy import names_of
 
 
-def test_a_name_comes_from_its_room():
+def test_a_name_comes_from_its_module():
     load, listed, offered = names_of("json", {"decoder": ["JSONDecoder"]})
     import json
 
@@ -22,7 +22,7 @@ def test_an_unknown_name_is_an_attribute_error():
         load("nothing")
 
 
-def test_the_wings_give_what_they_promise_and_load_no_torch_for_a_light_room():
+def test_the_packages_give_what_they_promise_and_load_no_torch_for_a_light_module():
     code = (
         "import sys, compatkit.compare, compatkit.training.tasks; print('torch' in sys.modules);"
         "from compatkit.training import fine_tune, predict, Treatment;"

@@ -6,10 +6,10 @@ from matplotlib import pyplot
 from compatkit.support.pictures import (
     COLOURS,
     MARKERS,
-    house_style,
     label_axes,
     looks,
     place_labels,
+    plot_style,
     text_problems,
 )
 
@@ -74,6 +74,6 @@ def test_labels_of_the_axes_point_to_better(axes):
 
 def test_the_style_ends_with_the_block():
     before = pyplot.rcParams["axes.spines.top"]
-    with house_style():
+    with plot_style():
         assert pyplot.rcParams["axes.spines.top"] is False
     assert pyplot.rcParams["axes.spines.top"] == before

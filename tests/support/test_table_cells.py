@@ -8,10 +8,10 @@ import pytest
 from compatkit.predictions import Predictions
 from compatkit.support import table_cells
 from compatkit.support.table_cells import (
+    column_names,
     csv_cells,
     csv_flaw,
     csv_names,
-    house_names,
     json_objects,
     numbers_in_cells,
     polars_errors,
@@ -58,10 +58,14 @@ def test_a_quoted_cell_that_goes_on_is_seen_across_the_border_of_two_pieces(
 
 
 def test_a_name_in_the_file_gives_way_to_one_that_was_given():
-    assert house_names(["id", "y", "prediction"], {"y": "prediction"}) == ["id", "prediction", None]
-    assert house_names(["id", "y"], {"no such column": "prediction"}) == ["id", "y"]
+    assert column_names(["id", "y", "prediction"], {"y": "prediction"}) == [
+        "id",
+        "prediction",
+        None,
+    ]
+    assert column_names(["id", "y"], {"no such column": "prediction"}) == ["id", "y"]
     with pytest.raises(ValueError, match="columns repeat: 'id'"):
-        house_names(["x", "y"], {"x": "id", "y": "id"})
+        column_names(["x", "y"], {"x": "id", "y": "id"})
 
 
 def test_cells_come_as_they_are_written(tmp_path):

@@ -1,4 +1,4 @@
-"""The room `images`: pixels that are right, changes that depend on seed, epoch and row alone,
+"""The module `images`: pixels that are right, changes that depend on seed, epoch and row alone,
 and bad images named.
 """
 

@@ -1,4 +1,4 @@
-"""The room `models`: where weights come from, what is refused, and that a seed decides exactly
+"""The module `models`: where weights come from, what is refused, and that a seed decides exactly
 what it should.
 """
 

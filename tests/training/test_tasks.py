@@ -1,4 +1,4 @@
-"""The room `tasks`: three splits by a stated rule, the same in every copy and order, and bad data
+"""The module `tasks`: three splits by a stated rule, the same in every copy and order, and bad data
 named.
 """
 

@@ -20,7 +20,7 @@ from .claims import BY_EXACT_MATCH
 from ..reporting.result_tables import markdown_table
 from ..running.store import KeptName
 from ...metrics import lowest_nfr
-from ...support.pictures import COLOURS, house_style
+from ...support.pictures import COLOURS, plot_style
 
 # %% ../../../nbs/experiments/judging/equal_accuracy.ipynb #eqp00003
 if TYPE_CHECKING:
@@ -385,7 +385,7 @@ def equal_accuracy_picture(
     if all(levels[0] is None for place in shown for levels in place["methods"].values()):
         return None
     order = _by_what_is_left(shown)
-    with house_style():
+    with plot_style():
         figure, panels = pyplot.subplots(
             1,
             len(shown),

@@ -650,7 +650,7 @@ def _place(file: Path) -> str:
 
 
 def verify_saved(root: Path, results: Path) -> Iterator[Verdict]:
-    """Whether the saved outputs of the rooms that show all verdicts are today's."""
+    """Whether the saved outputs of the modules that show all verdicts are today's."""
     shown = {
         "claim_verdicts": [claims_html(results)],
         "equal_accuracy": [

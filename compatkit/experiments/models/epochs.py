@@ -19,7 +19,7 @@ from .recipes import Recipe
 from .trainings import build, encoded, keep_predictions
 from ..running.runs import Run, run_once
 from ...metrics import FlipCounts, curve_over_seeds
-from ...support.pictures import COLOURS, LINES, MARKERS, house_style
+from ...support.pictures import COLOURS, LINES, MARKERS, plot_style
 from ...training.loop import load_weights, predict
 from ...training.tasks import Task
 
@@ -66,7 +66,7 @@ def over_epochs(
     return error, relative
 
 # %% ../../../nbs/experiments/models/epochs.ipynb #f1a20507
-@house_style()
+@plot_style()
 def epoch_picture(curves: dict) -> Figure:  # name → (error, relative NFR), each (epochs, seeds)
     """Error and relative NFR, epoch by epoch, with the seeds' spread."""
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")

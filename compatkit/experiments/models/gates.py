@@ -32,7 +32,7 @@ from ...metrics import fit_temperature, fix_rate, new_fault_rate, over_seeds
 from ...predictions import Predictions
 from ...retire_the_old import LearnedCache
 from ...support.hashing import hash_order
-from ...support.pictures import house_style
+from ...support.pictures import plot_style
 from ...training.loop import fine_tune, load_weights, outputs, save_weights
 from ...training.tasks import Task, example_key
 
@@ -265,7 +265,7 @@ def gates_by_fate(triples: Sequence[tuple]) -> dict:
     return {name: np.concatenate(values) for name, values in groups.items()}
 
 
-@house_style()
+@plot_style()
 def gate_picture(groups: dict, title: str) -> Figure:
     """A box for each group of gate values that has any."""
     figure, axes = pyplot.subplots(figsize=(6, 3.2), layout="constrained")

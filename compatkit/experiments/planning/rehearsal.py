@@ -79,7 +79,7 @@ class Step:
 
 
 def _with_adapter(model, rank: int):
-    """The model with LoRA on all its linear layers, as the room `adapters` adds it."""
+    """The model with LoRA on all its linear layers, as the module `adapters` adds it."""
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM")
@@ -491,7 +491,7 @@ def remedy(
     if at_once:
         parts = -(-step.batch // at_once)
         each = -(-step.batch // parts)
-        how = f"an `accumulation` {parts} times as large in its recipe, room `recipes`"
+        how = f"an `accumulation` {parts} times as large in its recipe, module `recipes`"
         if step.shape.head == "language":
             how = f"`-p batch_size {each}`, and an `-p accumulation` {parts} times as large"
         return f"{says}: {parts} batches of {each:,} accumulated ({how}), or {parts} GPUs"

@@ -19,10 +19,10 @@ from compatkit.support.pictures import (
     GREY,
     LINES,
     Look,
-    house_style,
     label_axes,
     looks,
     place_labels,
+    plot_style,
 )
 
 # %% ../../../nbs/experiments/reporting/accuracy_and_flips.ipynb #ddf4567e
@@ -141,7 +141,7 @@ def accuracy_nfr_picture(
     run = [row for row in rows if row.seeds]
     points = [row for row in run if row.method != "old model"]
     look = looks([row.method for row in points])
-    with house_style():
+    with plot_style():
         figure, axes = pyplot.subplots(figsize=(8, 4.6), layout="constrained")
         _draw_curves(axes, curves, look)
         _limits(axes, points, curves, floors)

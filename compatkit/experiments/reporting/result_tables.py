@@ -32,7 +32,7 @@ from ..running.runs import results_folder
 from ..running.store import study_lock, study_name
 from ...metrics import MARGIN, FlipCounts, agreement, over_seeds, paired_difference
 from ...predictions import Predictions, align
-from ...support.pictures import house_style
+from ...support.pictures import plot_style
 from ...support.table_files import without_formula
 
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #kept0012
@@ -674,7 +674,7 @@ def save_marked(picture: "Figure", path: Path, mark: str) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn = io.StringIO()
-    with house_style():  # whose salt makes the names inside the file the same every time
+    with plot_style():  # whose salt makes the names inside the file the same every time
         metadata = {"Date": None, "Description": f"drawn from {mark}"}
         picture.savefig(drawn, format="svg", metadata=metadata)
     path.write_text(_lighter(drawn.getvalue()), encoding="utf-8")

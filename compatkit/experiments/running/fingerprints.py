@@ -121,7 +121,7 @@ def _first_line(node: ast.AST) -> int:
 
 # %% ../../../nbs/experiments/running/fingerprints.ipynb #fin00013
 class _Canonical(ast.NodeTransformer):
-    """Drops docstrings, annotations of arguments, and the room that a name of the library comes
+    """Drops docstrings, annotations of arguments, and the module that a name of the library comes
     from; writes f-strings as tuples, since each version of Python quotes them in its own way.
     """
 

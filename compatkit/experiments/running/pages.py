@@ -16,7 +16,7 @@ from pathlib import Path
 
 # %% ../../../nbs/experiments/running/pages.ipynb #b021dad2
 from .runs import results_folder
-from ...support.pictures import house_style
+from ...support.pictures import plot_style
 
 # %% ../../../nbs/experiments/running/pages.ipynb #60ca0665
 _STYLE = """
@@ -72,7 +72,7 @@ def page(
 def _svg(figure) -> str:
     """A figure of matplotlib as an element of HTML."""
     text = StringIO()
-    with house_style():
+    with plot_style():
         figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
 

@@ -50,7 +50,7 @@ from compatkit.metrics import (
 )
 from ...predictions import Predictions, align
 from ...retrieval import recall_at_1, update_gain
-from ...support.pictures import COLOURS, GREY, LINES, MARKERS, house_style
+from ...support.pictures import COLOURS, GREY, LINES, MARKERS, plot_style
 from ...training.data_updates import DataUpdate, more_classes, more_samples
 from ...training.models import find_encoder
 
@@ -412,7 +412,7 @@ def four_searches_picture(
     """A square of four fields for each method, the numbers in them; darker is better."""
     from matplotlib import pyplot
 
-    with house_style():
+    with plot_style():
         size = (1.2 + 2.4 * len(found), 3.0)
         figure, panels = pyplot.subplots(1, len(found), figsize=size, layout="constrained")
         for axes, (name, values) in zip(np.atleast_1d(panels), found.items()):
@@ -466,7 +466,7 @@ def backfilling_picture(
     """Recall at 1 over the share of the index that was embedded again, with the seeds' spread."""
     from matplotlib import pyplot
 
-    with house_style():
+    with plot_style():
         figure, axes = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
         axes.axhline(100 * old, color=GREY, linestyle=":", label="old queries, old index")
         looks = zip(COLOURS, MARKERS, LINES)

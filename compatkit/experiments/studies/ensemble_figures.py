@@ -32,7 +32,7 @@ from ..running.runs import Run, run_once
 from .study import Planned, Study
 from ...metrics import over_seeds
 from ...predictions import Predictions
-from ...support.pictures import COLOURS, LINES, MARKERS, house_style, label_axes
+from ...support.pictures import COLOURS, LINES, MARKERS, label_axes, plot_style
 from ...training.images import ImageFiles
 from ...training.loop import predict
 from ...training.models import quiet_loading, read_safely
@@ -78,7 +78,7 @@ def voters_row(olds: Sequence[Run], voters: Sequence[Run]) -> Row:
     return measured(name, olds, [Mean(tuple(voters))] * len(olds))
 
 # %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #f1a20708
-@house_style()
+@plot_style()
 def size_picture(updates: Sequence[Sides]) -> Figure:
     """NFR and both errors by size, a panel an update; prints where each curve begins and ends."""
     size = (4.5 * len(updates), 3.6)
@@ -233,7 +233,7 @@ def zoo_notes(
     return tuple(words)
 
 
-@house_style()
+@plot_style()
 def zoo_picture(names: Sequence[str], rows: Sequence[Row]) -> Figure:
     """All pairs: accuracy gained against NFR, and the two matrices."""
     nfr, gain = np.full((2, len(names), len(names)), np.nan)
@@ -277,7 +277,7 @@ def _matrix(axes, values: np.ndarray, names: Sequence[str], title: str) -> None:
     axes.set(xlabel="new", ylabel="old", title=title)
 
 # %% ../../../nbs/experiments/studies/ensemble_figures.ipynb #f1a2070d
-@house_style()
+@plot_style()
 def flip_picture(
     voters: Sequence[Predictions],  # whose averaged probabilities say how uncertain an example is
     triples: Sequence[tuple],  # (old, untreated new, treated) answers, one a seed

@@ -61,7 +61,7 @@ from ...language.harness import harness_version
 from ...language.models import chance_of
 from ...metrics import FlipCounts, lowest_nfr, paired_difference, smooth_flips
 from ...predictions import Predictions, align
-from ...support.pictures import house_style
+from ...support.pictures import plot_style
 
 # %% ../../../nbs/experiments/studies/language_tables.ipynb #1a900007
 if TYPE_CHECKING:
@@ -443,7 +443,7 @@ def bars(
     """Grouped bars with their spread, the numbers beside them; hatches survive greyscale."""
     from matplotlib import pyplot
 
-    with house_style():
+    with plot_style():
         figure, axes = pyplot.subplots(figsize=(7.5, 1.2 + 0.7 * len(groups)), layout="constrained")
         for place, (hatch, (name, values)) in enumerate(zip(("", "///", "..."), series.items())):
             at = np.arange(len(groups)) + 0.8 * place / len(series)

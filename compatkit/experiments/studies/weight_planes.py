@@ -26,7 +26,7 @@ from ..reporting.result_tables import markdown_table
 from .update_studies import SPLITS, UpdateStudy
 from ...metrics import curve_over_seeds, over_seeds
 from ...predictions import Predictions, log_softmax
-from ...support.pictures import house_style, looks
+from ...support.pictures import looks, plot_style
 from ...training.loop import outputs, predict
 from ...weights.rebasin import Matching, barrier, nearest_match
 
@@ -273,7 +273,7 @@ def plane_picture(
     """
     from matplotlib import pyplot
 
-    with house_style():
+    with plot_style():
         figure, panels = pyplot.subplots(1, 3, figsize=(9, 2.9), layout="constrained", dpi=64)
         for panel, values, name in zip(panels, measured.values, KINDS):
             _draw_plane(figure, panel, measured, values if name == "loss" else 100 * values)
@@ -307,7 +307,7 @@ def lines_picture(lines: Lines) -> "Figure":
     """
     from matplotlib import pyplot
 
-    with house_style():
+    with plot_style():
         figure, panels = pyplot.subplots(1, 3, figsize=(9, 2.9), layout="constrained", dpi=72)
         for name, look in looks(list(lines.curves)).items():
             curves = lines.curves[name]

@@ -12,7 +12,7 @@ import pytest
 
 from compatkit.bcwi import Curve
 from compatkit.ensembles import mix
-from compatkit.experiments.judging import evidence as room
+from compatkit.experiments.judging import evidence as module
 from compatkit.experiments.judging.claim_verdicts import (
     EVIDENCE,
     Compared,
@@ -76,10 +76,10 @@ def test_a_baseline_stands_at_all_its_strengths():
     kept = shelf.table(name)
 
     def measured(method):
-        return room._measured_point(partial(room._in_use, kept, kept.rows[method]))[:2]
+        return module._measured_point(partial(module._in_use, kept, kept.rows[method]))[:2]
 
     for method in ("EWC", "Mixout", "distillation"):
-        points = room._row_points(kept, kept.rows[method])
+        points = module._row_points(kept, kept.rows[method])
         assert len(points) == 6, "five strengths and the new model itself"
         assert np.allclose(points[0][:2], measured("new model"))
         chosen = [np.allclose(one[:2], measured(method)) for one in points]
@@ -91,20 +91,20 @@ def test_a_baseline_stands_at_all_its_strengths():
         )
     unset = [replace(row, qualified=False) for row in kept.rows.values()]
     bare = KeptTable(shelf, kept.name, replace(kept.table, rows=tuple(unset)))
-    dials = [room._methods([one])[1] for one in (kept, bare)]
+    dials = [module._methods([one])[1] for one in (kept, bare)]
     assert dials[0].keys() == dials[1].keys() >= {"EWC", "Mixout", "BCWI"}, "picked on test anyway"
     assert len(dials[1]["EWC"]) == 6
 
 
 def test_an_interpolated_soup_is_a_curve_and_a_plain_one_a_point(monkeypatch):
-    monkeypatch.setattr(room, "alphas_of", lambda kept, row, split: [0.0, 0.5, 1.0])
+    monkeypatch.setattr(module, "alphas_of", lambda kept, row, split: [0.0, 0.5, 1.0])
     curve = SimpleNamespace(accuracy=[0.8, 0.79, 0.78], nfr=[0.03, 0.01, 0.0])
-    monkeypatch.setattr(room, "curves_of", lambda kept, row, split: [curve, curve])
+    monkeypatch.setattr(module, "curves_of", lambda kept, row, split: [curve, curve])
     kept, numbers, chosen = None, {}, {"rule": "target"}
     for method in ("BCWI", "SoupBCWI of 16", "soup of 16", "BCWI α=0.4"):
         choice = chosen if "BCWI" in method and "=" not in method else {}
         row = Row(method, "α 0", accuracy=(0.81, 0.01), nfr=(0.02, 0.01), choice=choice)
-        numbers[method] = [point[:2] for point in room._row_points(kept, row)]
+        numbers[method] = [point[:2] for point in module._row_points(kept, row)]
     assert numbers["BCWI"] == numbers["SoupBCWI of 16"] == [(0.8, 0.03), (0.79, 0.01), (0.78, 0.0)]
     assert numbers["soup of 16"] == numbers["BCWI α=0.4"] == [(0.81, 0.02)]
 
@@ -121,7 +121,7 @@ def test_an_upgrade_that_was_made_again_counts_within_the_first():
         "other": table("bcwi-y-mini-main", 0),
     }
     groups = {(frozenset({name}), "", name != "y"): [one] for name, one in tables.items()}
-    found = {key: room._within(key, groups) for key in groups}
+    found = {key: module._within(key, groups) for key in groups}
     assert [found[key] for key in groups] == [[], ["bcwi-x-mini-main"], []]
 
 
@@ -178,16 +178,16 @@ def test_a_curve_that_is_nowhere_as_accurate_is_kept_as_such(shelf, monkeypatch)
         raise NowhereAsAccurate
 
     asked = Compared(BESIDE, "gated fusion", "old-new logits")
-    monkeypatch.setattr(room, "asked_of", lambda name, kept: [asked])
-    monkeypatch.setattr(room, "difference_of", nowhere)
+    monkeypatch.setattr(module, "asked_of", lambda name, kept: [asked])
+    monkeypatch.setattr(module, "difference_of", nowhere)
     kept = shelf.table(NAMES[1])
-    found = room.table_evidence(kept)
+    found = module.table_evidence(kept)
     assert found["differences"] == [[*asked, None]]
     evidence = {"tables": {kept.name: found}}
     assert differences_of(evidence, kept.name, kept.table) == {asked: None}
-    monkeypatch.setattr(room, "difference_of", lambda seen, asked: {}["a fault"])
+    monkeypatch.setattr(module, "difference_of", lambda seen, asked: {}["a fault"])
     with pytest.raises(KeyError):
-        room.table_evidence(kept)
+        module.table_evidence(kept)
 
 
 def test_quantities_that_are_ratios_have_the_value_of_their_definition(shelf):
@@ -347,12 +347,12 @@ def along(*wrong):
 def test_two_curves_are_compared_where_they_are_as_accurate(monkeypatch):
     line = along("ab", "a", "")  # at 1 it is the old model, which is never taken
     baseline = [replace(one, alphas=(0.0, 0.25, 0.5, 0.75)) for one in along("ab", "c", "bcd", "")]
-    monkeypatch.setattr(room, "curves_of", lambda kept, row, split: row)
+    monkeypatch.setattr(module, "curves_of", lambda kept, row, split: row)
     seen = SimpleNamespace(kept=SimpleNamespace(rows={"BCWI": line, "EWC": baseline}))
     asked = Compared(MATCHED, "BCWI", "EWC")
     # a against c; a against b, c and d; none is as accurate as the last, so a and b against none
     expected = np.array([1 + 1 + 1, 0 - 1 + 1, -1 - 1 + 0, 0 - 1 + 0]) / 3
-    assert np.allclose(room._matched(seen, asked), [expected] * 2)
+    assert np.allclose(module._matched(seen, asked), [expected] * 2)
     assert difference_of(seen, asked)[0] == pytest.approx((0 - 0.5 + 0.5) / 3)
 
 
@@ -362,10 +362,10 @@ def test_flips_that_rank_no_higher_than_others_have_half_the_area(monkeypatch):
     new = old.replace(prediction=(np.arange(400) % 4 == 0).astype(int))
     seen = SimpleNamespace(kept=None, pairs=lambda method: [(old, new)] * 3)
     asked = Compared(UNCERTAINTY, "new model", "other examples")
-    monkeypatch.setattr(room, "uncertain", lambda kept, order: np.arange(400) // 4 / 100)
+    monkeypatch.setattr(module, "uncertain", lambda kept, order: np.arange(400) // 4 / 100)
     mean, *errors, seeds, _ = difference_of(seen, asked)
     assert abs(mean) < 1e-12 and seeds == 3 and max(errors) > 0
-    monkeypatch.setattr(room, "uncertain", lambda kept, order: np.arange(400) % 4 == 0)
+    monkeypatch.setattr(module, "uncertain", lambda kept, order: np.arange(400) % 4 == 0)
     assert difference_of(seen, asked)[0] == 0.5
 
 
@@ -381,7 +381,7 @@ def test_the_gap_between_two_trainings_is_that_of_their_relative_nfr(monkeypatch
     old, plain, treated = answers(slice(0, 20)), answers(slice(10, 40)), answers(slice(0, 20))
     untreated = [old, plain, old, old, old, plain]
     epochs = {"no treatment": [[one] * 3 for one in untreated], "FD-LM": [[treated] * 3] * 6}
-    monkeypatch.setattr(room, "epochs_of", lambda kept: epochs)
+    monkeypatch.setattr(module, "epochs_of", lambda kept: epochs)
 
     def of(runs):
         return lambda split: [one.predictions(split) for one in runs]
@@ -410,7 +410,7 @@ def test_an_old_model_that_answered_known_classes_alone_is_joined():
     kept = SimpleNamespace(known=lambda split: ["a"])
     old = Predictions(["a"], [0], [0])
     new = Predictions(["b", "a"], [1, 0], [1, 1])
-    old, new = room._joined(kept, old, new)
+    old, new = module._joined(kept, old, new)
     assert list(old.id) == list(new.id) == ["a"] and not new.correct[0]
 
 
@@ -429,4 +429,4 @@ def test_an_upgrade_of_focal_distillation_is_called_by_its_table(tables, place):
         SimpleNamespace(notebook=notebook, kind=kind, name=f"{notebook}-cifar10-mini-{kind}")
         for notebook, kind in tables
     ]
-    assert room._place(kept) == place
+    assert module._place(kept) == place

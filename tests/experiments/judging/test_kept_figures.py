@@ -8,7 +8,7 @@ import pytest
 from matplotlib import pyplot
 from svg_texts import problems_of, text_boxes
 
-from compatkit.experiments.judging import kept_figures as room
+from compatkit.experiments.judging import kept_figures as module
 from compatkit.experiments.judging.kept_answers import Shelf, truth_of
 from compatkit.experiments.judging.kept_figures import (
     can_be_drawn,
@@ -23,7 +23,7 @@ from compatkit.experiments.reporting.accuracy_and_flips import accuracy_nfr_pict
 from compatkit.experiments.reporting.expressions import Mean
 from compatkit.experiments.reporting.result_tables import ResultTable, Row, kept_tables, save_marked
 from compatkit.predictions import Predictions
-from compatkit.support.pictures import house_style, text_problems
+from compatkit.support.pictures import plot_style, text_problems
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = kept_tables(ROOT / "results")
@@ -124,7 +124,7 @@ def test_a_kept_table_gets_its_picture_again(shelf):
 
 
 def test_the_decision_rule_is_drawn_at_every_price(shelf):
-    figure = room._decided(shelf.table(PYDOC))
+    figure = module._decided(shelf.table(PYDOC))
     assert text_problems(figure) == []
     legend = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
     assert {"rule, pooled", "rule, new model's posterior", "mixing logits"} <= legend
@@ -170,7 +170,7 @@ ENCODERS = "embeddings-massive-mini-main"
 @pytest.mark.parametrize("ending", ["", "-backfilling"])
 def test_pictures_of_encoders_are_drawn_again(ending, monkeypatch):
     monkeypatch.setattr(
-        room,
+        module,
         "_recalls",
         lambda kept, pairs, share=0.0: [
             (0.5 if queries == index else 0.1) + 0.3 * share for queries, index in pairs
@@ -193,12 +193,12 @@ def test_searches_of_encoders_are_found_by_who_asks_and_what_is_asked(monkeypatc
     monkeypatch.setattr(
         kept, "of", lambda runs: lambda split: [kept.shelf.runs[one] for one in runs]
     )
-    monkeypatch.setattr(room, "recall_at_1", lambda run: run.results["recall_at_1"]["test"])
-    pairs = room._encoders(kept)["backward-compatible"]
+    monkeypatch.setattr(module, "recall_at_1", lambda run: run.results["recall_at_1"]["test"])
+    pairs = module._encoders(kept)["backward-compatible"]
     row = kept.rows["backward-compatible training"]
-    assert np.mean(room._recalls(kept, pairs)) == pytest.approx(row.accuracy[0])
+    assert np.mean(module._recalls(kept, pairs)) == pytest.approx(row.accuracy[0])
     with pytest.raises(ValueError, match="no search of"):
-        room._recalls(kept, pairs, share=0.4)
+        module._recalls(kept, pairs, share=0.4)
 
 
 def dial_table(everywhere):
@@ -219,7 +219,7 @@ def dial_table(everywhere):
 
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_a_dials_curve_is_drawn_where_all_its_values_answered(everywhere, monkeypatch):
-    room = "compatkit.experiments.judging.kept_figures"
+    module = "compatkit.experiments.judging.kept_figures"
     asked = []
 
     def curves(kept, row, split):
@@ -227,8 +227,8 @@ def test_a_dials_curve_is_drawn_where_all_its_values_answered(everywhere, monkey
         curve = SimpleNamespace(accuracy=np.array([0.8, 0.75, 0.7]), nfr=np.array([0.04, 0.02, 0]))
         return [curve, curve]
 
-    monkeypatch.setattr(f"{room}.curves_of", curves)
-    monkeypatch.setattr(f"{room}.alphas_of", lambda kept, row, split: kept.points[split])
+    monkeypatch.setattr(f"{module}.curves_of", curves)
+    monkeypatch.setattr(f"{module}.alphas_of", lambda kept, row, split: kept.points[split])
     figure = drawn_again(dial_table(everywhere), "-accuracy")
     legend = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
     dials = {"BCWI", "EWC"} if everywhere else set()
@@ -254,7 +254,7 @@ def test_the_texts_of_every_kept_picture_are_on_the_canvas_and_apart(picture):
 
 
 def test_texts_in_a_file_that_leave_the_canvas_or_lie_over_others_are_named(tmp_path):
-    with house_style():
+    with plot_style():
         figure, axes = pyplot.subplots(figsize=(3, 2))
         axes.text(0.5, 0.5, "one")
         axes.text(0.5, 0.5, "other", rotation=90)

@@ -285,13 +285,13 @@ def test_a_changed_verdict_of_the_readme_is_found(tmp_path):
 SHOWN = ("claim_verdicts", "equal_accuracy", "open_questions")
 
 
-@pytest.mark.parametrize("room", SHOWN)
-def test_a_changed_word_of_a_saved_verdict_or_summary_is_found(tmp_path, room):
+@pytest.mark.parametrize("module", SHOWN)
+def test_a_changed_word_of_a_saved_verdict_or_summary_is_found(tmp_path, module):
     folder = tmp_path / "nbs/experiments/judging"
     folder.mkdir(parents=True)
     for name in SHOWN:
         shutil.copy(ROOT / "nbs/experiments/judging" / f"{name}.ipynb", folder)
-    file = folder / f"{room}.ipynb"
+    file = folder / f"{module}.ipynb"
     notebook = json.loads(file.read_text())
     shown = [
         output["data"]
@@ -309,7 +309,7 @@ def test_a_changed_word_of_a_saved_verdict_or_summary_is_found(tmp_path, room):
             )
     file.write_text(json.dumps(notebook))
     words = {one.name: one.word for one in verify_saved(tmp_path, ROOT / "results")}
-    assert words.pop(f"nbs/experiments/judging/{room}.ipynb") == "differs"
+    assert words.pop(f"nbs/experiments/judging/{module}.ipynb") == "differs"
     assert set(words.values()) == {"same"}
 
 

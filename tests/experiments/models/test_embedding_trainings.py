@@ -8,7 +8,7 @@ import tiny
 import torch
 
 from compatkit.embeddings import fit_map
-from compatkit.experiments.models import embedding_trainings as room
+from compatkit.experiments.models import embedding_trainings as module
 from compatkit.experiments.models.embedding_trainings import (
     EncoderSetting,
     FeatureRows,
@@ -145,14 +145,14 @@ def test_two_layers_learn_on_features_that_stay(monkeypatch):
     features = (centre[label] + 0.3 * draw.normal(size=(60, 6))).astype("float32")
     rows = FeatureRows([f"{n}" for n in range(60)], label.tolist(), features)
     recipe = LayersRecipe("nowhere", "made up", 1, width=4, hidden=8, dropout=0.0, epochs=20)
-    monkeypatch.setattr(room, "feature_rows", lambda recipe, task, split: rows)
-    model, of, train = room.model_and_rows(recipe, tiny.task(), 3)
+    monkeypatch.setattr(module, "feature_rows", lambda recipe, task, split: rows)
+    model, of, train = module.model_and_rows(recipe, tiny.task(), 3)
     assert of("test") is rows is train and isinstance(model, LayersOnTop)
     again = LayersOnTop(6, recipe, 3, 3)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters()))
     given = {"learning_rate": 1e-2, "num_train_epochs": 20, "per_device_train_batch_size": 16}
     trained = fine_tune(model, rows, None, 0, precision="float32", progress=False, **given).model
-    vectors = room.embed(trained, rows)
+    vectors = module.embed(trained, rows)
     assert vectors.width == 4
     with torch.no_grad():
         right = trained(rows.features).logits.argmax(1).numpy() == label
@@ -166,12 +166,12 @@ def test_features_are_means_over_a_text_s_own_tokens():
             return type("Output", (), {"last_hidden_state": states})
 
     ids, mask = torch.tensor([[2, 4, 99], [6, 99, 99]]), torch.tensor([[1, 1, 0], [1, 0, 0]])
-    found = room._Mean(Encoder())(attention_mask=mask, input_ids=ids)["mean"]
+    found = module._Mean(Encoder())(attention_mask=mask, input_ids=ids)["mean"]
     assert found.tolist() == [[3.0, 6.0], [6.0, 12.0]]
 
 
 def test_a_recipe_of_layers_says_what_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(room, "weights_fingerprint", lambda folder: "abc")
+    monkeypatch.setattr(module, "weights_fingerprint", lambda folder: "abc")
     recipe = LayersRecipe("/a/folder", "encoder", 3, width=64)
     assert recipe.identity()["weights"] == "abc" and "folder" not in recipe.identity()
     assert "width 64" in recipe.words() and "encoder's layer 3" in recipe.words()
@@ -180,11 +180,11 @@ def test_a_recipe_of_layers_says_what_it_is(tmp_path, monkeypatch):
 
 def test_an_image_encoder_ends_in_an_embedding_and_cosines():
     task = tiny.image_task()
-    recipe = room.EncoderRecipe(**vars(tiny.IMAGE_RECIPE) | {"embedding": 8})
-    model, rows, train = room.model_and_rows(recipe, task, seed=3)
-    again, _, _ = room.model_and_rows(recipe, task, seed=3)
+    recipe = module.EncoderRecipe(**vars(tiny.IMAGE_RECIPE) | {"embedding": 8})
+    model, rows, train = module.model_and_rows(recipe, task, seed=3)
+    again, _, _ = module.model_and_rows(recipe, task, seed=3)
     head = model.classifier[-1]
-    assert isinstance(head, room.CosineHead) and head.in_features == 8
+    assert isinstance(head, module.CosineHead) and head.in_features == 8
     assert all(torch.equal(*both) for both in zip(model.parameters(), again.parameters()))
     logits = model(**train.collate([train[0], train[1]])).logits
     assert logits.shape == (2, len(task.classes)) and logits.abs().max() <= recipe.scale

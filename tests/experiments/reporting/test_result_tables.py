@@ -1,4 +1,4 @@
-"""The room `result_tables`: rows against hand-made counts, what pays is marked, tables come back
+"""The module `result_tables`: rows against hand-made counts, what pays is marked, tables come back
 whole; and the papers' own arithmetic.
 """
 

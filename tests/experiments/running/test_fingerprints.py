@@ -1,4 +1,4 @@
-"""The room `fingerprints`: what of a change is seen, and what is not."""
+"""The module `fingerprints`: what of a change is seen, and what is not."""
 
 import importlib
 import importlib.util
@@ -237,14 +237,14 @@ def package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     made = []
 
-    def make(room=None, old="", new=""):
+    def make(module=None, old="", new=""):
         name = f"followed_{len(made)}_{tmp_path.name}"
         made.append(name)
         (tmp_path / name).mkdir()
         for part, text in {"__init__": "", **PACKAGE}.items():
             text = textwrap.dedent(text)
-            assert part != room or old in text
-            text = text.replace(old, new) if part == room else text
+            assert part != module or old in text
+            text = text.replace(old, new) if part == module else text
             (tmp_path / name / f"{part}.py").write_text(text)
         return importlib.import_module(f"{name}.top")
 
@@ -262,7 +262,7 @@ ENTRIES = {
 
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize(
-    "room, old, new",
+    "module, old, new",
     [
         ("deep", "return x * RATE", "return x + RATE"),  # through two modules
         ("deep", "RATE = 0.5", "RATE = 0.6"),
@@ -271,16 +271,16 @@ ENTRIES = {
         ("late", "math.sqrt(x)", "math.exp(x)"),  # an import inside a method
     ],
 )
-def test_a_change_far_away_is_seen(package, entry, room, old, new):
+def test_a_change_far_away_is_seen(package, entry, module, old, new):
     def fingerprint(top):
         return code_fingerprint(ENTRIES[entry](top))
 
-    assert fingerprint(package()) != fingerprint(package(room, old, new))
+    assert fingerprint(package()) != fingerprint(package(module, old, new))
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize(
-    "room, old, new",
+    "module, old, new",
     [
         ("deep", "'Words.'", "'Other words.'"),
         ("deep", "def scaled(x):", "def scaled(x: float) -> float:  # a share"),
@@ -288,11 +288,11 @@ def test_a_change_far_away_is_seen(package, entry, room, old, new):
         ("late", "import math\n", "import math\n\n\nunused = 1\n"),
     ],
 )
-def test_words_and_what_is_not_reached_do_not_count(package, entry, room, old, new):
+def test_words_and_what_is_not_reached_do_not_count(package, entry, module, old, new):
     def fingerprint(top):
         return code_fingerprint(ENTRIES[entry](top))
 
-    assert fingerprint(package()) == fingerprint(package(room, old, new))
+    assert fingerprint(package()) == fingerprint(package(module, old, new))
 
 
 def test_a_table_filled_by_decorators_counts_with_what_it_holds(package):
@@ -322,7 +322,7 @@ def test_values_of_objects_are_no_code(package):
     assert code_fingerprint(one) == code_fingerprint(two)
 
 
-def test_imports_of_the_library_lose_their_room_at_any_depth(tmp_path):
+def test_imports_of_the_library_lose_their_module_at_any_depth(tmp_path):
     texts = [
         "def f():\n    from compatkit.metrics import FlipCounts\n    return FlipCounts\n",
         "def f():\n    from ..metrics import FlipCounts\n    return FlipCounts\n",

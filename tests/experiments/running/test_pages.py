@@ -1,4 +1,4 @@
-"""The room `pages`: an executed notebook, and what was found so far, as pages that load nothing."""
+"""The module `pages`: an executed notebook, and what was found so far, as self-contained pages."""
 
 import re
 from pathlib import Path

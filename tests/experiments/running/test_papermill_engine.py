@@ -1,4 +1,4 @@
-"""The room `papermill_engine`: the command as typed, in a terminal and in a pipe."""
+"""The module `papermill_engine`: the command as typed, in a terminal and in a pipe."""
 
 import importlib.metadata
 import json

@@ -1,4 +1,4 @@
-"""The room `parameters`: names, values and scales."""
+"""The module `parameters`: names, values and scales."""
 
 import ast
 import json

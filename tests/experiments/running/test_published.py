@@ -1,4 +1,4 @@
-"""The room `published`: what leaves the machine, and how it is found again."""
+"""The module `published`: what leaves the machine, and how it is found again."""
 
 import shutil
 from multiprocessing import get_context

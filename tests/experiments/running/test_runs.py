@@ -1,4 +1,4 @@
-"""The room `runs`: names, folders, runs done once, the code behind them."""
+"""The module `runs`: names, folders, runs done once, the code behind them."""
 
 import importlib.util
 import json
@@ -505,7 +505,7 @@ def test_a_killed_process_loses_its_run_and_no_other(tmp_path):
     assert again.record == other.record and computed_once == [1]
 
 
-def test_the_room_is_light():
+def test_the_module_is_light():
     code = (
         "import sys, compatkit.experiments.running.runs; print([n for n in ('torch', 'numpy', "
         "'pandas', 'pyarrow', 'click') if n in sys.modules])"

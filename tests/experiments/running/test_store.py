@@ -1,4 +1,4 @@
-"""The room `store`: what is kept is read back equal, and what was changed is noticed."""
+"""The module `store`: what is kept is read back equal, and what was changed is noticed."""
 
 import numpy as np
 import pytest

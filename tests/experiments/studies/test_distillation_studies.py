@@ -14,7 +14,7 @@ from compatkit.distillation import FocalDistillation, LogitDifferenceInhibition
 from compatkit.experiments.models import recipes
 from compatkit.experiments.models.recipes import Experiment
 from compatkit.experiments.running.runs import Run
-from compatkit.experiments.studies import distillation_studies as room
+from compatkit.experiments.studies import distillation_studies as module
 from compatkit.experiments.studies.distillation_studies import (
     DistillationStudy,
     Treatments,
@@ -62,7 +62,7 @@ def test_all_images_is_a_table_only_where_the_others_take_a_part(task, monkeypat
 @pytest.fixture
 def updates(monkeypatch):
     """table → the update, of digits."""
-    monkeypatch.setattr(room, "common_start", lambda task, recipe: replace(recipe, name="body"))
+    monkeypatch.setattr(module, "common_start", lambda task, recipe: replace(recipe, name="body"))
 
     def of(table, **changes):
         return update_of(begin_distillation(parameters(table=table, **changes)))
@@ -97,8 +97,8 @@ def test_cifar_begins_with_the_classes_of_another_set(monkeypatch):
         return "started"
 
     monkeypatch.setattr(recipes, "load_task", load)
-    monkeypatch.setattr(room, "load_task", load)
-    monkeypatch.setattr(room, "common_start", start)
+    monkeypatch.setattr(module, "load_task", load)
+    monkeypatch.setattr(module, "common_start", start)
     study = begin_distillation(parameters(task="cifar10", table="2b", scale="mini"))
     assert update_of(study).old_recipe == "started"
     ((task, after, other, first),) = asked
@@ -117,7 +117,7 @@ def test_texts_fine_tune_but_for_table_2a(monkeypatch):
         asked.append((encoder, from_scratch, pretrained))
         return "small", "large"
 
-    monkeypatch.setattr(room, "two_sizes", sizes)
+    monkeypatch.setattr(module, "two_sizes", sizes)
     for table in ("main", "2a", "mrpc"):
         chosen = parameters(task="mrpc", table=table, encoder="mine")
         update = update_of(Study("d", chosen, Experiment(tiny.task(), "mini", "asked for")))
@@ -226,7 +226,7 @@ def test_only_what_a_table_trains_must_be_there(monkeypatch, table, task, traine
         assert {*papers[task]} == (set(names) if task == "inaturalist" else set())
         return Experiment(images, "paper", "asked for")
 
-    monkeypatch.setattr(room, "begin_with_images", begun)
+    monkeypatch.setattr(module, "begin_with_images", begun)
     update = update_of(begin_distillation(parameters(task=task, table=table, scale="paper")))
     sides = (update.old_recipe, update.new_recipe)
     assert [one.folder for one in sides if one.model == "image"] == names

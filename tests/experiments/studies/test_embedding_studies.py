@@ -9,7 +9,7 @@ import tiny
 
 from compatkit.experiments.models.embedding_trainings import EncoderSetting
 from compatkit.experiments.models.upgrades import answers
-from compatkit.experiments.studies import embedding_studies as room
+from compatkit.experiments.studies import embedding_studies as module
 from compatkit.experiments.studies.embedding_studies import (
     COMPATIBLE,
     REGRESSION,
@@ -94,11 +94,11 @@ def test_the_setting_with_the_fewest_flips_among_those_that_keep_recall(
     study.old_in_old = lambda: "old"
     study.in_own = lambda setting=ALONE: ("own", recalls.get(setting.weight, 0.8))
     study.in_old = lambda setting=ALONE, mapping="": ("old", nfrs.get(setting.weight))
-    monkeypatch.setattr(room, "answers", lambda runs, split: [runs])
-    monkeypatch.setattr(room, "recall_at_1", lambda one: one[1])
+    monkeypatch.setattr(module, "answers", lambda runs, split: [runs])
+    monkeypatch.setattr(module, "recall_at_1", lambda one: one[1])
     row = lambda method, olds, given: SimpleNamespace(nfr=(given[0][1],))  # noqa: E731
-    monkeypatch.setattr(room, "measure", row)
-    monkeypatch.setattr(room, "WITHIN", allowed)
+    monkeypatch.setattr(module, "measure", row)
+    monkeypatch.setattr(module, "WITHIN", allowed)
     chosen = study.best("m")
     assert (chosen.setting.weight, chosen.qualified) == (taken, True)
     assert len(chosen.tried) == 3
@@ -109,10 +109,10 @@ def test_where_nothing_qualifies_the_row_says_so(monkeypatch):
     study.old_in_old = lambda: "old"
     study.in_own = lambda setting=ALONE: ("own", {0.1: 0.7, 1.0: 0.6}.get(setting.weight, 0.8))
     study.in_old = lambda setting=ALONE, mapping="": ("old", 0.1)
-    monkeypatch.setattr(room, "answers", lambda runs, split: [runs])
-    monkeypatch.setattr(room, "recall_at_1", lambda one: one[1])
+    monkeypatch.setattr(module, "answers", lambda runs, split: [runs])
+    monkeypatch.setattr(module, "recall_at_1", lambda one: one[1])
     row = lambda method, olds, given: SimpleNamespace(nfr=(given[0][1],))  # noqa: E731
-    monkeypatch.setattr(room, "measure", row)
+    monkeypatch.setattr(module, "measure", row)
     chosen = study.best("m")
     assert chosen.setting.weight == 0.1 and not chosen.qualified
 
@@ -138,7 +138,7 @@ def test_smoke_results_are_not_kept():
         begun(keep_results=True)
 
 
-@pytest.mark.parametrize("table", room.TABLES)
+@pytest.mark.parametrize("table", module.TABLES)
 def test_images_are_searched_too(table, tmp_path, monkeypatch):
     """The same encoder twice; a narrower old embedding, or a larger new ResNet, where asked for."""
     monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path))
@@ -157,7 +157,7 @@ def test_images_are_searched_too(table, tmp_path, monkeypatch):
 def test_large_pictures_are_scaled_for_encoders():
     assert begun_with_images("tiny_imagenet").side == 32
     assert begun_with_images("cifar10").side == 0
-    assert begun_with_images("cifar10").epochs == room.IMAGE_EPOCHS
+    assert begun_with_images("cifar10").epochs == module.IMAGE_EPOCHS
 
 
 def begun_with_images(name):
@@ -165,4 +165,4 @@ def begun_with_images(name):
     task = replace(tiny.image_task(), name=name)
     chosen = SimpleNamespace(max_steps=-1)
     study = SimpleNamespace(task=task, scale="mini", chosen=chosen)
-    return room.recipes_of(study, "main", "")[1]
+    return module.recipes_of(study, "main", "")[1]

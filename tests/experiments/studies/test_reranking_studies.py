@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from compatkit.experiments.running.runs import run_once
-from compatkit.experiments.studies import reranking_studies as room
+from compatkit.experiments.studies import reranking_studies as module
 from compatkit.experiments.studies.reranking_studies import (
     WEIGHTS,
     DialPoints,
@@ -138,4 +138,4 @@ def test_candidates_that_were_recalled_are_not_there(tmp_path):
 
 
 def test_tables_name_what_they_compare():
-    assert list(room.TABLES) == ["main", "candidates"] and set(room.TASKS) >= {"arithmetic"}
+    assert list(module.TABLES) == ["main", "candidates"] and set(module.TASKS) >= {"arithmetic"}

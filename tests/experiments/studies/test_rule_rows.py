@@ -12,7 +12,7 @@ from compatkit.ensembles import average_logits, mix
 from compatkit.experiments.models.upgrades import Upgrade
 from compatkit.experiments.reporting.accuracy_and_flips import accuracy_nfr_picture
 from compatkit.experiments.reporting.result_tables import ResultTable, Row
-from compatkit.experiments.studies import rule_rows as room
+from compatkit.experiments.studies import rule_rows as module
 from compatkit.experiments.studies.rule_rows import (
     POSTERIORS,
     TRIED_PRICES,
@@ -197,9 +197,9 @@ def shelf(monkeypatch):
         for split in ("selection", "test")
         for old, _ in UPGRADE.pairs(split)
     }
-    monkeypatch.setattr(room, "published_runs", lambda: runs)
-    monkeypatch.setattr(room, "kept_tables", lambda: tables)
-    monkeypatch.setattr(room, "labels_of", lambda task: labels)
+    monkeypatch.setattr(module, "published_runs", lambda: runs)
+    monkeypatch.setattr(module, "kept_tables", lambda: tables)
+    monkeypatch.setattr(module, "labels_of", lambda task: labels)
     return SimpleNamespace(runs=runs, tables=tables)
 
 

@@ -17,7 +17,7 @@ from compatkit.experiments.models.recipes import Experiment, Recipe
 from compatkit.experiments.reporting.result_tables import ResultTable, Row
 from compatkit.experiments.running.parameters import check_parameters
 from compatkit.experiments.running.runs import run_once
-from compatkit.experiments.studies import study as room
+from compatkit.experiments.studies import study as module
 from compatkit.experiments.studies.study import (
     Planned,
     Study,
@@ -223,14 +223,14 @@ def test_a_smoke_run_that_shows_nothing_stops(trained, monkeypatch, capsys):
     monkeypatch.setattr(Study, "wiring", False)
     with pytest.raises(RuntimeError, match="a treatment without any effect$"):
         study.check(upgrade, upgrade.paired)  # the "treated" models are the untreated ones
-    counts = room.FlipCounts(1, 0, 0, 1, 0)
+    counts = module.FlipCounts(1, 0, 0, 1, 0)
     with pytest.raises(RuntimeError, match="no competent models, no negative flips$"):
-        room.refuse_an_empty_smoke_run(False, counts, True)
-    room.refuse_an_empty_smoke_run(True, room.FlipCounts(1, 1, 0, 0, 0), True)
+        module.refuse_an_empty_smoke_run(False, counts, True)
+    module.refuse_an_empty_smoke_run(True, module.FlipCounts(1, 1, 0, 0, 0), True)
 
 
 def test_the_plan_says_counts_and_leaves_out_what_is_none(capsys, monkeypatch):
-    monkeypatch.setattr(room, "seconds_per_epoch", lambda recipe, task: 30.0)
+    monkeypatch.setattr(module, "seconds_per_epoch", lambda recipe, task: 30.0)
     study = a_study()
     study.plan("upgrade a", Planned("old", 2, Recipe(epochs=3)), Planned("distilled", 0, Recipe()))
     out, error = capsys.readouterr()
@@ -244,7 +244,7 @@ def test_the_plan_says_counts_and_leaves_out_what_is_none(capsys, monkeypatch):
 
 def test_a_smoke_run_that_trains_what_was_not_planned_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path))
-    monkeypatch.setattr(room, "seconds_per_epoch", lambda recipe, task: 0.0)
+    monkeypatch.setattr(module, "seconds_per_epoch", lambda recipe, task: 0.0)
     study, other = a_study(), replace(tiny.RECIPE, width=64)
     study.plan("upgrade a", Planned("old", 2, tiny.RECIPE), Planned("answers", 9, other, 0))
     with study.running():
@@ -305,9 +305,9 @@ def test_what_is_kept_of_a_study(trained, monkeypatch):
     def publish_study(name, runs):
         published.update({one.run.id: one for one in runs}, name=name)
 
-    monkeypatch.setattr(room, "publish_study", publish_study)
+    monkeypatch.setattr(module, "publish_study", publish_study)
     monkeypatch.setattr(
-        room, "keep_table", lambda table, name, pictures: kept.append((name, pictures))
+        module, "keep_table", lambda table, name, pictures: kept.append((name, pictures))
     )
     table = study.table("upgrade a", upgrade.old_and_new())
     study.keep(table, "a", "main")
@@ -333,15 +333,17 @@ def test_labels_come_by_split_and_id():
 def test_a_recipe_is_timed_once_on_a_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path))
     timed = []
-    monkeypatch.setattr(room, "_seconds_per_step", lambda recipe, task: timed.append(recipe) or 2.0)
+    monkeypatch.setattr(
+        module, "_seconds_per_step", lambda recipe, task: timed.append(recipe) or 2.0
+    )
     batches = math.ceil(len(tiny.task().train) / tiny.RECIPE.batch_size)
-    assert room.seconds_per_epoch(tiny.RECIPE, tiny.task()) == 2.0 * batches
-    assert room.seconds_per_epoch(tiny.RECIPE, tiny.task()) == 2.0 * batches
+    assert module.seconds_per_epoch(tiny.RECIPE, tiny.task()) == 2.0 * batches
+    assert module.seconds_per_epoch(tiny.RECIPE, tiny.task()) == 2.0 * batches
     wider = replace(tiny.RECIPE, width=48)
-    room.seconds_per_epoch(wider, tiny.task())
+    module.seconds_per_epoch(wider, tiny.task())
     assert timed == [tiny.RECIPE, wider]
     (tmp_path / "timings.json").write_text("{broken")
-    room.seconds_per_epoch(wider, tiny.task())
+    module.seconds_per_epoch(wider, tiny.task())
     assert len(timed) == 3, "a broken file is written anew"
 
 
@@ -354,23 +356,23 @@ def test_batches_of_all_lengths_are_timed_and_their_first_step_is_left_out(monke
         each = float(len(timed))  # seconds: 1, 2, 3
         clock.ended = [100.0 + each * step for step in range(arguments["max_steps"])]
 
-    monkeypatch.setattr(room, "fine_tune", steps)
-    assert room._seconds_per_step(recipe, task) == 2.0
-    lengths = sorted(room.encoded(recipe, task, tiny.tokenizer(), "train").lengths)
+    monkeypatch.setattr(module, "fine_tune", steps)
+    assert module._seconds_per_step(recipe, task) == 2.0
+    lengths = sorted(module.encoded(recipe, task, tiny.tokenizer(), "train").lengths)
     for (found, steps_each), place in zip(timed, (45, 15, 75), strict=True):
         assert len(found) == steps_each * 4 and set(found) == set(lengths[place - 2 : place + 2])
-    monkeypatch.setattr(room, "_ENOUGH_SECONDS", 0.0)
-    assert room._seconds_per_step(recipe, task) == 4.0, "one length is always timed"
+    monkeypatch.setattr(module, "_ENOUGH_SECONDS", 0.0)
+    assert module._seconds_per_step(recipe, task) == 4.0, "one length is always timed"
 
 
 @pytest.mark.parametrize("recipe, task", [(tiny.RECIPE, tiny.task()), (tiny.IMAGE_RECIPE, None)])
 def test_a_step_of_texts_and_of_images_takes_some_time(recipe, task):
-    assert room._seconds_per_step(recipe, task or tiny.image_task()) > 0
+    assert module._seconds_per_step(recipe, task or tiny.image_task()) > 0
 
 
 def test_nothing_is_timed_where_nothing_may_be_trained(monkeypatch, capsys):
     monkeypatch.setenv("COMPATKIT_COMPUTE", "0")
-    monkeypatch.setattr(room, "seconds_per_epoch", None)  # would fail
+    monkeypatch.setattr(module, "seconds_per_epoch", None)  # would fail
     a_study().plan("upgrade a", Planned("old", 2, Recipe(epochs=3)))
     assert capsys.readouterr().err == ""
 
@@ -387,8 +389,8 @@ _NUMBERS = itertools.count()
 
 def test_the_bar_tells_the_time_left_from_what_was_trained(monkeypatch):
     clock = iter([0.0, 20.1, 25.1, 85.1, 205.1, 205.1])
-    monkeypatch.setattr(room.time, "monotonic", lambda: next(clock))
-    with room.ModelBar(6, seconds=720) as bar:
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    with module.ModelBar(6, seconds=720) as bar:
         assert bar.left().startswith("about 12 min left, until ")
         bar.update(told_run(60, ago=1))  # found, and slow to read: the estimate stands
         bar.update(told_run(5))  # five seconds where two minutes are expected: it still stands
@@ -397,14 +399,14 @@ def test_the_bar_tells_the_time_left_from_what_was_trained(monkeypatch):
         assert bar.left().startswith("about 3 min left")
         bar.update(told_run(120))
         assert bar.left().startswith("about 3 min left")
-    assert room.ModelBar(0).left() == ""
+    assert module.ModelBar(0).left() == ""
 
 
 def test_the_bar_counts_what_other_workers_train_when_it_is_there(monkeypatch):
     clock = iter([0.0, 1.0, 61.0, 121.0])
-    monkeypatch.setattr(room.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
     other = told_run(60, there=False)
-    with room.ModelBar(10) as bar:
+    with module.ModelBar(10) as bar:
         bar.update(other)
         assert bar.bar.n == 0 and bar.left() == ""
         other.there = True
@@ -416,9 +418,9 @@ def test_the_bar_counts_what_other_workers_train_when_it_is_there(monkeypatch):
 
 
 def test_a_time_that_is_not_today_names_its_day():
-    with room.ModelBar(2, seconds=2 * 86400) as bar:
+    with module.ModelBar(2, seconds=2 * 86400) as bar:
         assert re.match(r"about 48 hours left, until \d\d:\d\d on \d\d \w+$", bar.left())
-    assert [room.lasting(one) for one in (61, 7200)] == ["about 2 min", "about 2 hours"]
+    assert [module.lasting(one) for one in (61, 7200)] == ["about 2 min", "about 2 hours"]
 
 
 def test_seeds_are_done_one_after_another_across_all_methods(trained, tmp_path, monkeypatch):
@@ -485,8 +487,8 @@ def test_the_kept_table_is_shown_before_anything_is_trained(tmp_path, monkeypatc
     record = {"started": "2026-11-21T13:15:29+00:00"}
     record["hardware"] = {"cores": 2, "processor": "AMD EPYC", "gpu": None}
     monkeypatch.setenv("COMPATKIT_RESULTS", str(tmp_path))
-    monkeypatch.setattr(room, "kept_tables", lambda: {"mine-tiny-smoke-a-1": kept_table()})
-    monkeypatch.setattr(room, "published_runs", lambda: {"r1": SimpleNamespace(record=record)})
+    monkeypatch.setattr(module, "kept_tables", lambda: {"mine-tiny-smoke-a-1": kept_table()})
+    monkeypatch.setattr(module, "published_runs", lambda: {"r1": SimpleNamespace(record=record)})
     study = a_study()
     study.show_kept("a-main", "a-1")
     out, error = capsys.readouterr()
@@ -502,7 +504,7 @@ def test_what_was_made_from_another_machines_models_is_not_kept(monkeypatch):
         return SimpleNamespace(recalled=recalled, differs_here=lambda: share)
 
     published = []
-    monkeypatch.setattr(room, "publish_study", lambda name, runs: published.append(name))
+    monkeypatch.setattr(module, "publish_study", lambda name, runs: published.append(name))
     study = a_study()
     study.runs |= {"plain": run(True, 0.0), "own": run(False, 0.0)}
     study.publish()

@@ -11,7 +11,7 @@ from compatkit.experiments.models import recipes, trainings
 from compatkit.experiments.models.recipes import Recipe
 from compatkit.experiments.running.published import PublishedRun, publish
 from compatkit.experiments.running.runs import Run, run_once
-from compatkit.experiments.studies import untreated_runs as room
+from compatkit.experiments.studies import untreated_runs as module
 from compatkit.experiments.studies.study import Study
 from compatkit.experiments.studies.untreated_runs import Labelled, UntreatedRuns, grouped
 from compatkit.predictions import Predictions
@@ -104,7 +104,7 @@ def test_todays_recipe_comes_before_a_newer_and_larger_group(complete, monkeypat
     found = here.sides("mini", "a")
     assert [side[0].configuration["recipe"] for side in found] == wide
     mine = tuple(replace(tiny.RECIPE, layers=layers) for layers in (1, 2))
-    monkeypatch.setattr(room, "upgrade_recipes", lambda *asked, **more: mine)
+    monkeypatch.setattr(module, "upgrade_recipes", lambda *asked, **more: mine)
     found = here.sides("mini", "a")
     assert [side[0].configuration["recipe"] for side in found] == [OLD, NEW]
 
@@ -218,7 +218,7 @@ def test_upgrades_of_found_runs_train_nothing(complete, monkeypatch, capsys):
 def test_at_smoke_the_side_that_is_missing_is_trained(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path))
     old, new = tiny.RECIPE, replace(tiny.RECIPE, layers=2)
-    monkeypatch.setattr(room, "upgrade_recipes", lambda *names, **options: (old, new))
+    monkeypatch.setattr(module, "upgrade_recipes", lambda *names, **options: (old, new))
     for seed in (0, 1):
         kept(tmp_path, OLD, seed, task=recipes.at_scale(tiny.task(), "smoke"))
     here = untreated(tmp_path, scale="smoke", seeds=1)
