@@ -264,13 +264,13 @@ def table_section(
     """A table with its heading, command, notes and pictures, as Markdown."""
     numbers = ", ".join(str(at) for at, note in enumerate(shared, 1) if note in table.notes)
     own = [note for note in table.notes if note not in shared and _READ not in note]
-    notes = [f"notes {numbers} above"] * bool(numbers) + own
+    notes = [f"made by `{table.command}`", *[f"notes {numbers} above"] * bool(numbers), *own]
     body = replace(table, notes=tuple(notes)).to_markdown().partition("\n\n")[2]
     images = [f"![{title_of(name)}: accuracy against negative flips]({path})" for path in pictures]
     unjudged = [f"*No claim is judged on this table: {table.unjudged}.*"] if table.unjudged else []
     said = [] if unclean is None else unclean_words(table, unclean)
     said += [_front_words(method, front) for method, front in (fronts or {}).items()]
-    parts = [f"## {title_of(name)}", f"`{table.command}`", *unjudged, body, *said, *images]
+    parts = [f"## {title_of(name)}", *unjudged, body, *said, *images]
     return "\n\n".join(parts) + "\n"
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #483f86e0
