@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
@@ -685,17 +686,13 @@ def test_a_pretrained_resnet_keeps_its_body_and_gets_a_new_head(photographer, cl
 
 
 def test_a_mobile_net_answers_by_more_than_its_last_batch(tmp_path):
-    tiny.mobile_net().save_pretrained(tmp_path)
-    model = image_classifier(str(tmp_path), CLASSES)
-    norms = [one for one in model.modules() if isinstance(one, torch.nn.BatchNorm2d)]
-    before = norms[0].running_mean.clone()
-    model.train()(pixel_values=torch.randn(4, 3, 32, 32) + 5)
-    with torch.no_grad():
-        seen = norms[0].running_mean - before
-        model(pixel_values=torch.randn(4, 3, 32, 32) - 5)
-    assert seen.abs().max() > 0 and all(one.momentum == 0.1 for one in norms)
-    kept = norms[0].running_mean - before
-    assert (kept.sign() * seen.sign() * (seen.abs() > 1e-4)).min() > -2, "both batches count"
+    def shares(model):
+        return {one.momentum for one in model.modules() if isinstance(one, torch.nn.BatchNorm2d)}
+
+    made = tiny.mobile_net()
+    assert shares(made) == {0.997}, "transformers has mended it: _MOMENTUM can go"
+    made.save_pretrained(tmp_path)
+    assert shares(image_classifier(str(tmp_path), CLASSES)) == {0.1}
 
 
 def test_pixels_are_scaled_as_the_folder_says(photographer, tmp_path):
