@@ -468,6 +468,9 @@ def resnet_classifier(
         return ResNetForImageClassification(config).to(memory_format=torch.channels_last)
 
 # %% ../../nbs/training/models.ipynb #d4edea78
+_MOMENTUM = 0.1  # torch's own: the share of each batch in the statistics that answers go by
+
+
 def image_classifier(
     name: str,  # a model's folder or an id on the hub
     classes: tuple,  # class names, in the order of the labels
@@ -491,6 +494,11 @@ def image_classifier(
         )
         torch.manual_seed(seed)
         last_linear(model).reset_parameters()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d) and (module.momentum or 0) > 0.5:
+            # transformers hands TensorFlow's 0.997, a share of the past, to torch, where it is that
+            # of the present: a MobileNet would answer by the statistics of its last batch alone
+            module.momentum = _MOMENTUM
     return model.to(memory_format=torch.channels_last)
 
 

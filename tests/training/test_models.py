@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
@@ -682,6 +683,16 @@ def test_a_pretrained_resnet_keeps_its_body_and_gets_a_new_head(photographer, cl
         all(torch.equal(one.state_dict()[name], value) for name, value in body.items())
         and len(body) > 10
     )
+
+
+def test_a_mobile_net_answers_by_more_than_its_last_batch(tmp_path):
+    def shares(model):
+        return {one.momentum for one in model.modules() if isinstance(one, torch.nn.BatchNorm2d)}
+
+    made = tiny.mobile_net()
+    assert shares(made) == {0.997}, "transformers has mended it: _MOMENTUM can go"
+    made.save_pretrained(tmp_path)
+    assert shares(image_classifier(str(tmp_path), CLASSES)) == {0.1}
 
 
 def test_pixels_are_scaled_as_the_folder_says(photographer, tmp_path):
