@@ -93,7 +93,8 @@ def logits_read(shelf):
     found = set()
     for kept in map(shelf.table, shelf.tables):
         rows = [row for row in kept.rows.values() if row.new]
-        mixed = kept.notebook != "bcwi" and "old model" in kept.rows  # there α is the dial
+        own = kept.table.form in ("update", "cost")  # there α is the dial
+        mixed = not own and "old model" in kept.rows
         sides = [*kept.olds, *kept.news] if mixed else []
         read = [(one, ("selection", "test")) for one in sides]
         for row in rows:
