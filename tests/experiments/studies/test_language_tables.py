@@ -145,7 +145,7 @@ def test_two_choices_are_said_to_make_figure_5_plain():
     ],
 )
 def test_a_note_says_how_many_bases_there_are_and_what_they_have_read(upgrade, names, told):
-    found = notes(replace(study_of(stories()), upgrades={upgrade: names}), upgrade)
+    found = list(map(str, notes(replace(study_of(stories()), upgrades={upgrade: names}), upgrade)))
     assert told in found[1]
     whose = "other tasks' training splits" if upgrade == "f" else "the task's training split"
     assert found[-1] == f"the bases were pretrained here, on the text of {whose} only"

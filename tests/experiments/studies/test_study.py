@@ -205,7 +205,7 @@ def test_a_method_that_chooses_otherwise_leaves_out_how_search_does(trained):
     )
     left_out = [line for line in searched if line not in other]
     assert len(left_out) == 1 and str(left_out[0]).startswith("settings tried on")
-    assert other[1].startswith("old: ") and other[-1] == "its own"
+    assert str(other[1]).startswith("old: ") and other[-1] == "its own"
 
 
 def test_a_paper_is_quoted_at_its_own_scale_only():
