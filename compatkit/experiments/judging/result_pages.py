@@ -240,7 +240,7 @@ _READ = " runs were read from results/"  # how a table was made is nothing to a 
 
 def _shared(tables: Iterable[ResultTable]) -> list[str]:
     """The notes that stand under several tables, in their order."""
-    under = Counter(note for table in tables for note in dict.fromkeys(table.notes))
+    under = Counter(note for table in tables for note in dict.fromkeys(map(str, table.notes)))
     return [note for note, times in under.items() if times > 1 and _READ not in note]
 
 
@@ -262,15 +262,20 @@ def table_section(
     shared: Sequence[str] = (),  # notes that the page lists once, which are named by number here
 ) -> str:
     """A table with its heading, command, notes and pictures, as Markdown."""
-    numbers = ", ".join(str(at) for at, note in enumerate(shared, 1) if note in table.notes)
-    own = [note for note in table.notes if note not in shared and _READ not in note]
+    said = tuple(map(str, table.notes))
+    numbers = ", ".join(str(at) for at, note in enumerate(shared, 1) if note in said)
+    own = [note for note in said if note not in shared and _READ not in note]
     notes = [f"made by `{table.command}`", *[f"notes {numbers} above"] * bool(numbers), *own]
     body = replace(table, notes=tuple(notes)).to_markdown().partition("\n\n")[2]
-    images = [f"![{title_of(name)}: accuracy against negative flips]({path})" for path in pictures]
+    shown = [Path(one).stem.removeprefix(name).replace("-", " ").strip() for one in pictures]
+    images = [
+        f"![{title_of(name)}: {words or 'accuracy against negative flips'}]({path})"
+        for words, path in zip(shown, pictures)
+    ]
     unjudged = [f"*No claim is judged on this table: {table.unjudged}.*"] if table.unjudged else []
-    said = [] if unclean is None else unclean_words(table, unclean)
-    said += [_front_words(method, front) for method, front in (fronts or {}).items()]
-    parts = [f"## {title_of(name)}", *unjudged, body, *said, *images]
+    below = [] if unclean is None else unclean_words(table, unclean)
+    below += [_front_words(method, front) for method, front in (fronts or {}).items()]
+    parts = [f"## {title_of(name)}", *unjudged, body, *below, *images]
     return "\n\n".join(parts) + "\n"
 
 # %% ../../../nbs/experiments/judging/result_pages.ipynb #483f86e0
