@@ -34,7 +34,6 @@ from compatkit.experiments.running.runs import (
 )
 from compatkit.experiments.running.store import (
     RECORDS,
-    STEP,
     Kept,
     checked_predictions,
     differs,
@@ -51,7 +50,6 @@ from ...support.messages import few
 _PATH = re.compile(r"(?<![\w:/.<\\])(?:~/|/|[A-Z]:\\)[\w.+-]+(?:[/\\][\w.+@-]+)+")
 _LIMIT = 2**20  # bytes of a run, as they are kept
 _COARSE = 0.01  # of a logit
-_MANY = 20_000  # logits of a split: an answer that rounding turns is then lost among the others
 _GATE_STEP = 2**-10
 
 
@@ -95,15 +93,10 @@ def _for_everybody(predictions, logits: bool):
 
 
 def _shortened(logits):
-    """Logits in half precision, of many to a step; in single where half is too coarse, as for long
-    texts.
-    """
+    """Logits in half precision; in single where half is too coarse, as for long texts."""
     half = logits.astype("float16")
-    if abs(half - logits).max(initial=0) >= _COARSE:
-        return logits.astype("float32")
-    if logits.size < _MANY:
-        return half
-    return ((logits / STEP).round() * STEP).astype("float16") + 0  # a step has no -0
+    coarse = abs(half - logits).max(initial=0) >= _COARSE
+    return logits.astype("float32") if coarse else half
 
 # %% ../../../nbs/experiments/running/published.ipynb #pub00013
 class ToPublish(NamedTuple):

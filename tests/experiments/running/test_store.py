@@ -14,7 +14,6 @@ KINDS = {
     "classes": {"prediction": [0, 1, 2, 0, 1, 300]},
     "names": {"prediction": ["a", "b", "ü", "a", "", "c"]},
     "half": {"logits": np.float16(np.eye(6) / 3), "classes": list("abcdef")},
-    "steps": {"logits": np.float16(np.eye(6) * -63.96875), "classes": list("abcdef")},
     "large halves": {"logits": np.float16(np.eye(6) * 65504), "classes": list("abcdef")},
     "single": {"logits": np.float32(np.eye(6) * -999.3)},
     "gate": {"prediction": [1] * 6, "columns": {"gate": np.float32(np.linspace(0, 1, 6))}},
