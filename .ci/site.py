@@ -187,18 +187,18 @@ def site_links(text, page):
     address = f"{settings['DEFAULT']['git_url']}/blob/{settings['DEFAULT']['branch']}"
 
     def link(match):
-        before, target = match[1], match[2]
+        before, target, place = match[1], match[2], match[3] or ""
         file = (page.parent / target).resolve()
         inside = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else target
         if inside == "results/README.md":
-            return f"{before}(index.md)"
+            return f"{before}(index.md{place})"
         if file.suffix == ".md" and file.parent == page.parent:
             return match[0]
         if inside.startswith("nbs/") and file.suffix == ".ipynb":
-            return f"{before}(/{inside.removeprefix('nbs/')})"
-        return f"{before}({address}/{inside})"
+            return f"{before}(/{inside.removeprefix('nbs/')}{place})"
+        return f"{before}({address}/{inside}{place})"
 
-    return re.sub(r"((?<!!)\[[^][]*\])\(([^)#:]+)\)", link, text)
+    return re.sub(r"((?<!!)\[[^][]*\])\(([^)#:]+)(#[^)]*)?\)", link, text)
 
 
 def write_api(target):

@@ -1,7 +1,11 @@
 """MUSCLE's experiment without any model: tasks, runs and studies whose answers are given."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 
+from compatkit.experiments.judging.kept_answers import KeptRun, Shelf, Truth
 from compatkit.experiments.models.language_recipes import adapter_recipe
 from compatkit.experiments.running.parameters import check_parameters
 from compatkit.experiments.running.store import RECORDS, _schemas, _write_parquet
@@ -88,3 +92,20 @@ def chosen_answers(name, prediction, task, split="test"):
     logits = np.eye(len(task.test[0].choices))[prediction]
     kept = Predictions(ids, [one.label for one in getattr(task, split)], logits=logits)
     return MeasuredRun(SavedRun(name, {f"{split}-choice": kept}), "choice", task)
+
+
+def shelf_of_massive():
+    """What is kept of the authors' MASSIVE, with made-up labels, since the data are not at hand:
+    what the first old model answered.
+    """
+    shelf, name = (
+        Shelf(Path(__file__).parents[1] / "results"),
+        "bcwi-massive_adddata-mini-baselines",
+    )
+    run = KeptRun(shelf.runs[shelf.tables[name].rows[0].records[0]], None)
+    said = {split: run.run.predictions(run.place(split)) for split in ("selection", "test")}
+    labels = {split: dict(zip(one.id, one.prediction)) for split, one in said.items()}
+    new = SimpleNamespace(classes=said["test"].classes)
+    update = SimpleNamespace(new=new, old_classes=(), known=lambda split: list(labels[split]))
+    shelf._truths["massive_adddata", "add_data", "mini"] = Truth(labels, update)
+    return shelf, name

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import made_studies
 import numpy as np
 import pytest
 
@@ -46,7 +47,7 @@ from compatkit.experiments.judging.evidence import (
     ratio,
     recurrence,
 )
-from compatkit.experiments.judging.kept_answers import KeptRun, KeptTable, Shelf, Truth, truth_of
+from compatkit.experiments.judging.kept_answers import KeptTable, Shelf, truth_of
 from compatkit.experiments.judging.verification import verify_evidence
 from compatkit.experiments.reporting.result_tables import Row
 from compatkit.metrics import FlipCounts, fix_rate
@@ -66,13 +67,7 @@ def shelf():
 
 
 def test_a_baseline_stands_at_all_its_strengths():
-    shelf, name = Shelf(ROOT / "results"), "bcwi-massive_adddata-mini-baselines"
-    run = KeptRun(shelf.runs[shelf.tables[name].rows[0].records[0]], None)
-    said = {split: run.run.predictions(run.place(split)) for split in ("selection", "test")}
-    labels = {split: dict(zip(one.id, one.prediction)) for split, one in said.items()}  # as good
-    new = SimpleNamespace(classes=said["test"].classes)
-    update = SimpleNamespace(new=new, old_classes=(), known=lambda split: list(labels[split]))
-    shelf._truths["bcwi", "massive_adddata", "", ""] = Truth(labels, update)
+    shelf, name = made_studies.shelf_of_massive()
     kept = shelf.table(name)
 
     def measured(method):

@@ -3,9 +3,11 @@
 import json
 import shutil
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
+import made_studies
 import numpy as np
 import pytest
 
@@ -160,7 +162,6 @@ def test_a_setting_is_told_from_the_recipe():
 SHOWN = [
     ("reranking-arithmetic-mini-main", 36),
     ("muscle-arithmetic-mini-c-dial", 6),
-    ("bcwi-pydoc-mini-baselines", 25),
 ]
 
 
@@ -172,19 +173,24 @@ def test_other_kinds_of_dials_are_chosen_again(name, settings):
 
 
 def test_a_strength_that_the_rule_does_not_take_or_whose_runs_are_gone_is_named():
-    kept = Shelf(ROOT / "results").table("bcwi-pydoc-mini-baselines")
+    shelf, name = made_studies.shelf_of_massive()
+    kept = shelf.table(name)
     row, whole = kept.rows["EWC"], kept.table
     told = row.choice["strengths"]
-    other = next(one for one in told if one != row.setting.values["strength"])
-    moved = replace(row, setting=replace(row.setting, values={"strength": other}))
-    lacking = replace(row, choice=row.choice | {"strengths": [*told, 7.0]})
-    for wrong, word, words in (
-        (moved, "differs", "the rule takes"),
-        (lacking, "not checked", "runs of strength 7 are not kept"),
-    ):
-        kept.table = replace(whole, rows=(wrong,))
-        (found,) = choices_again(kept)
-        assert found.word == word and words in found.detail
+
+    def found(row):
+        kept.table = replace(whole, rows=(row,))
+        (one,) = choices_again(kept)
+        return one
+
+    each = [
+        found(replace(row, setting=replace(row.setting, values={"strength": one}), qualified=able))
+        for one, able in product(told, (True, False))
+    ]
+    assert sorted(one.word for one in each) == ["differs"] * (2 * len(told) - 1) + ["same"]
+    assert all(one.detail for one in each if one.word == "differs")
+    lacking = found(replace(row, choice=row.choice | {"strengths": [*told, 7.0]}))
+    assert lacking.word == "not checked" and "runs of strength 7 are not kept" in lacking.detail
 
 
 def test_an_encoder_is_chosen_by_its_own_index_and_its_flips_in_the_old_one():

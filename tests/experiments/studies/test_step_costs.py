@@ -97,9 +97,15 @@ def test_a_kept_table_of_costs_is_held_to_its_record(tmp_path):
     rows = cost_rows([MEASURED], (record["id"],))
     for change, word in ((lambda text: text, "same"), (str.upper, "differs")):
         changed = replace(rows[0], setting=change(rows[0].setting))
-        keep_table(ResultTable("costs", (changed, *rows[1:])), "bcwi-x-mini-cost", results=tmp_path)
+        keep_table(
+            ResultTable("costs", (changed, *rows[1:]), form="cost"),
+            "bcwi-x-mini-cost",
+            results=tmp_path,
+        )
         assert verify_table(Shelf(tmp_path).table("bcwi-x-mini-cost")).word == word
     keep_table(
-        ResultTable("costs", tuple(cost_rows([MEASURED]))), "bcwi-x-mini-cost", results=tmp_path
+        ResultTable("costs", tuple(cost_rows([MEASURED])), form="cost"),
+        "bcwi-x-mini-cost",
+        results=tmp_path,
     )
     assert verify_table(Shelf(tmp_path).table("bcwi-x-mini-cost")).word == "not checked"

@@ -135,7 +135,7 @@ def test_a_regularizers_dial_begins_with_the_new_model(models):
             (each.prediction == new.prediction).all() for each in curve.answers
         )
     assert [dial.value(point) for point in (0.0, 0.5)] == [0.0, 5.0]
-    assert dial.words(Choice(0.5, True, "")) == "strength 5"
+    assert str(dial.words(Choice(0.5, True, ""))) == "strength 5"
 
 
 def test_treated_models_keep_their_weights_but_at_paper_scale(models, monkeypatch):
@@ -232,8 +232,8 @@ def test_lines_bands_and_labels(models):
 
 def test_words_of_a_dial():
     dial = Dial("BCWI", print, print)
-    assert dial.words(Choice(0.4, True, "")) == "α 0.4"
-    assert dial.words(Choice(0.0, False, "")) == "α 0"
+    assert str(dial.words(Choice(0.4, True, ""))) == "α 0.4"
+    assert str(dial.words(Choice(0.0, False, ""))) == "α 0"
 
 
 def test_the_baselines_are_made_by_name(models):
@@ -244,7 +244,7 @@ def test_the_baselines_are_made_by_name(models):
     assert kinds[2:] == ["Mixout", "FocalDistillation"]
     models.forget_fishers()
     dial = models.regularized("prior weight decay", (30.0,))
-    assert dial.words(Choice(0.5, True, "")) == "strength 30"
+    assert str(dial.words(Choice(0.5, True, ""))) == "strength 30"
     assert models.strengths["prior weight decay"] == (0.0, 30.0)
     assert [curve.alphas for curve in dial.curves("new_test")] == [(0.0, 0.5)] * 2
 
