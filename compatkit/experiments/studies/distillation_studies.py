@@ -144,8 +144,11 @@ def update_of(
 
 
 def _has_network(study: Study) -> bool:
-    """Whether a pretrained network of images is named, which the mini scale takes."""
-    named = study.chosen.encoder or study.chosen.old_encoder
+    """Whether a pretrained network of images is named, which the mini scale takes in notebooks
+    that let each side have its own.
+    """
+    other = getattr(study.chosen, "old_encoder", None)
+    named = other is not None and (study.chosen.encoder or other)
     return bool(study.task.image_field and study.scale == "mini" and named)
 
 
