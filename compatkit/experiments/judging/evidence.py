@@ -207,7 +207,8 @@ def _relative_nfr(seen: Seen, asked: Compared) -> np.ndarray:
     if asked.other == "100 %":
         pairs = seen.pairs(asked.method)
         return np.array([_relative(old.correct, new.correct) - 1 for old, new in pairs])
-    plain, treated = epochs_of(seen.kept).values()
+    epochs = dict(epochs_of(seen.kept))
+    plain, (treated,) = epochs.pop("no treatment"), epochs.values()
     pairs = list(zip(treated, plain, strict=True))
     asked_for = pairs[: -(-len(pairs) // 5)] if asked.other == EARLY else pairs[-1:]
     return np.mean([_relative_to(seen.kept, *pair) for pair in asked_for], 0)
