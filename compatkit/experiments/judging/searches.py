@@ -508,11 +508,29 @@ _RULES = {  # rule of a row's choice → what became of it; None for a grid with
     "value": _by_value,
     "settings": _by_settings,
     "price of another row": _as_another_row,
+    "stated": lambda kept, row: None,  # the setting is given, whatever other tables tried
 }
+
+
+def _unnamed(kept: KeptTable, row: Row) -> Rechosen | None:
+    """What is wrong with a row that names no choice, where runs of other settings of its method
+    are kept or it stands at a point of a dial; None where neither is so.
+    """
+    fields, run = searched_fields(row.method), (row.records or [""])[0]
+    behind = row.setting.values if isinstance(row.setting, Text) else {}
+    others = len(tried_like(kept.shelf, run, fields)) if fields and run in kept.shelf.runs else 0
+    named = [one for one in row.new if not isinstance(one, str)]
+    if others < 2 and not (named and {"weight", "price"} & behind.keys()):
+        return None
+    return Rechosen(
+        row.method, "differs", others, f"{row.words!r} was chosen, and no rule is named"
+    )
 
 
 def choices_again(kept: KeptTable) -> list[Rechosen]:
     """What became of each choice in a table; errors of its predictions."""
-    rows = [row for row in kept.table.rows if row.choice and row.seeds]
-    made = (_RULES[row.choice["rule"]](kept, row) for row in rows)
+    rows = [row for row in kept.table.rows if row.seeds]
+    made = (
+        _RULES[row.choice["rule"]](kept, row) if row.choice else _unnamed(kept, row) for row in rows
+    )
     return [one for one in made if one is not None]

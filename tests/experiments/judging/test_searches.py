@@ -113,6 +113,12 @@ def test_a_run_of_the_grid_that_was_taken_out_is_missed(study, truth):
     assert found.word == "differs" and "no kept runs on 3 seed(s)" in found.detail
 
 
+@pytest.mark.parametrize("method", ["gated fusion", "old-new logits"])
+def test_a_chosen_row_that_names_no_rule_is_refused(study, truth, method):
+    found = tampered(study, truth, lambda table, shelf: row(table, method).pop("choice"))
+    assert found.word == "differs" and method in found.detail
+
+
 def test_tables_without_searches_have_no_verdict_on_choices(study, truth):
     table = shelf_of(study, truth).table(NAME)
     table.table = replace(table.table, rows=table.table.rows[:2])
