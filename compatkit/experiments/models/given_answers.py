@@ -37,6 +37,7 @@ class Given(NamedTuple):
 def given_answers(
     task: Task,
     old: Predictions,  # on the task's examples, by id; others are passed over
+    compared: bool = False,  # on test alone, so that no example of selection needs an answer
 ) -> Given:
     """The answers by split.
 
@@ -50,6 +51,8 @@ def given_answers(
         rows = getattr(task, split)
         ids = [str(one) for one in rows["id"]]
         missing = [one for one in ids if one not in place]
+        if compared and split == "selection" and len(missing) == len(ids):
+            continue
         if missing and split != "train":
             raise ValueError(
                 f"{len(missing)} of {len(ids)} {split} examples have no answer, among them "
@@ -130,9 +133,15 @@ def _with_ids(
     task: Task,
     split: str,  # the raw one, such as train, of which a task may cut selection
 ) -> Predictions:
-    """The answers under the task's ids: the raw split's name and the number of the row."""
-    prefixes = {one.rsplit("-", 1)[0] for part in SPLITS for one in getattr(task, part)["id"][:]}
+    """The answers under the task's ids: the raw split's name and the number of the row. Where
+    the raw test split has no labels, "test" means the split that the task reports on.
+    """
+    raw = {
+        part: {one.rsplit("-", 1)[0] for one in getattr(task, part)["id"][:]} for part in SPLITS
+    }
+    prefixes = set().union(*raw.values())
     own = [one for one in prefixes if one == split or one.endswith(f"-{split}")]
+    own = own or sorted(raw["test"] if split == "test" else ())
     if len(own) != 1:
         raise ValueError(
             f"{task.title} has no split {split!r} by whose rows answers could be joined; its ids "
@@ -227,7 +236,8 @@ def published_answers(
     `read_answers` and `given_answers`.
     """
     names = sorted(one.stem.removesuffix("-test") for one in Path(folder).glob("*-test.parquet"))
+    found = {name: read_answers(Path(folder) / name, task) for name in names}
     return {
-        name: answers_run(task, given_answers(task, read_answers(Path(folder) / name, task)), home)
-        for name in names
+        name: answers_run(task, given_answers(task, answers, compared=True), home)
+        for name, answers in found.items()
     }

@@ -232,6 +232,15 @@ CATALOGUE = (
         answers="cifar10_resnets",
     ),
     *_of(
+        "Positive-Congruent Training",
+        "ensembles",
+        {"figure2": "figure 2: public networks, on images that they were trained on"},
+        ("tiny_imagenet",),
+        (),
+        (),
+        answers="imagenet100_public_nets",
+    ),
+    *_of(
         "BCWI",
         "bcwi",
         {

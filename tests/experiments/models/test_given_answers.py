@@ -1,5 +1,7 @@
 """Files of answers become runs: joined by id or by the row of a public set, refused otherwise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.parquet
 import pytest
@@ -129,6 +131,26 @@ def test_public_answers_are_joined_by_the_raw_splits_rows(tmp_path):
         assert found.id.tolist() == list(getattr(images, split)["id"])
     assert runs["resnet"].predictions("test").logits is not None
     assert runs["resnet-larger"].predictions("test").logits is None
+
+
+def test_models_are_compared_on_a_task_whose_raw_test_split_has_no_labels(tmp_path):
+    images = tiny.image_task()
+    on_test = images.test.map(lambda row: {"id": row["id"].replace("test", "public")})
+    reported = replace(images, test=on_test)
+    write_published(tmp_path / "zoo", reported, raw={"test": "test"})
+    run = published_answers(reported, tmp_path / "zoo", tmp_path / "runs")["resnet"]
+    assert run.predictions("test").id.tolist() == on_test["id"][:]
+    assert "selection" not in run.results["accuracy"]
+    with pytest.raises(ValueError, match="selection examples have no answer"):
+        given_answers(reported, read_answers(tmp_path / "zoo" / "resnet", reported))
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_half_of_selection_is_not_enough(task, compared):
+    old = old_answers(task)
+    half = old.select([one for one in old.id if one not in set(task.selection["id"][::2])])
+    with pytest.raises(ValueError, match="selection examples have no answer"):
+        given_answers(task, half, compared)
 
 
 def test_answers_of_other_images_are_refused(tmp_path):
