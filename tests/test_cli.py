@@ -565,20 +565,6 @@ def test_many_versions(run, folder, tmp_path):
     )
 
 
-def test_starting_loads_nothing_heavy(folder):
-    heavy = (
-        "[name for name in ('torch', 'rich', 'pandas', 'scipy', 'matplotlib', 'jinja2', "
-        "'polars', 'pyarrow', 'sklearn') if name in sys.modules]"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys, compatkit.cli; print({heavy})"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == "[]\n", done.stderr
-
-
 def test_comparing_loads_only_what_it_needs(folder):
     heavy = (
         "[name for name in ('torch', 'rich', 'pandas', 'scipy.stats', 'scipy.optimize', "

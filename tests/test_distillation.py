@@ -533,23 +533,14 @@ def test_an_example_of_a_new_class_counts_as_old_wrong():
         (lambda: NaiveReweighting(math.nan), "weight is nan"),
         (lambda: FocalDistillation(weight=math.inf), "weight is inf"),
         (lambda: FocalDistillation(weight="1"), "weight is '1'"),
-        (
-            lambda: FocalDistillation(alpha=-1),
-            "alpha is -1; it must be a finite number of at least 0",
-        ),
+        (lambda: FocalDistillation(alpha=-1), "alpha is -1"),
         (lambda: FocalDistillation(beta=-0.1), "beta is -0.1"),
         (lambda: FocalDistillation(beta=math.nan), "beta is nan"),
-        (
-            lambda: FocalDistillation("kl", temperature=0),
-            "temperature is 0; it must be a finite number above 0",
-        ),
+        (lambda: FocalDistillation("kl", temperature=0), "temperature is 0; .* above 0"),
         (lambda: FocalDistillation("kl", temperature=math.nan), "temperature is nan"),
         (lambda: FocalDistillation("kl", temperature=-3), "temperature is -3"),
-        (lambda: FocalDistillation("cosine"), "distance is 'cosine'; valid are 'logits' and 'kl'"),
-        (
-            lambda: FocalDistillation(over_classes="max"),
-            "over_classes is 'max'; valid are 'sum' and 'mean'",
-        ),
+        (lambda: FocalDistillation("cosine"), "'cosine'; .*'logits' and 'kl'"),
+        (lambda: FocalDistillation(over_classes="max"), "'max'; .*'sum' and 'mean'"),
         (lambda: LogitDifferenceInhibition(-1.0), "weight is -1.0"),
         (lambda: LogitDifferenceInhibition(top=0), "top is 0"),
         (lambda: LogitDifferenceInhibition(top=1.5), "top is 1.5"),
@@ -810,5 +801,5 @@ def test_in_double_precision_the_loss_is_its_formula_to_the_last_digits():
     "method", [DynamicDistillation, NaiveReweighting, FocalDistillation, LogitDifferenceInhibition]
 )
 def test_weights_that_are_no_finite_number_are_refused_by_all_alike(method, bad):
-    with pytest.raises(ValueError, match="weight is .*; it must be a finite number of at least 0"):
+    with pytest.raises(ValueError, match="weight is .*at least 0"):
         method(weight=bad)

@@ -130,7 +130,7 @@ def test_a_wider_embedding_is_judged_by_its_first_dimensions():
         (lambda: BackwardCompatibleTraining(torch.nn.Linear(4, 3), 1.0, [0, 0, 1]), "2 of them"),
         (
             lambda: BackwardCompatibleTraining(torch.nn.Linear(64, 3)).prepare(tiny.model()),
-            "has 32 dimensions and the old head reads 64.*mapped",
+            "32 .*64.*mapped",
         ),
         (
             lambda: BackwardCompatibleTraining(torch.nn.Linear(8, 2), 1.0, [0, 5]).prepare(

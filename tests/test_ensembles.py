@@ -1,8 +1,5 @@
 """Combinations of models against loops over examples, and their limits."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -319,19 +316,6 @@ def test_choose_weight_needs_pairs():
         choose_weight([old, old], [new])
     with pytest.raises(ValueError, match="0 old and 0 new"):
         choose_weight([], [])
-
-
-def test_importing_needs_no_heavy_library():
-    code = (
-        "import sys, compatkit.ensembles; print([m for m in ('torch', 'scipy', 'pandas', "
-        "'pyarrow', 'matplotlib') if m in sys.modules])"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        == "[]"
-    )
 
 
 # -- the most central member, uncertainty, and the size of an ensemble

@@ -51,11 +51,11 @@ def test_either_side_is_enough_at_its_end_and_ties_go_to_the_first():
         (({}, {}, {}), "no candidates"),
         ((TEXTS, NEW, OLD | {"c": [1.0]}), "old log-likelihoods of other ids, 'c'"),
         ((TEXTS, NEW, OLD | {"b": [1.0]}), "'b' has 2 candidates and 1 old"),
-        ((TEXTS, NEW | {"b": [math.nan, 0.0]}, OLD), "new log-likelihoods of 'b' are not finite"),
+        ((TEXTS, NEW | {"b": [math.nan, 0.0]}, OLD), "new .*'b' are not finite"),
         ((TEXTS, NEW, OLD | {"b": [None, 0.0]}), "not finite"),
         ((TEXTS, NEW, OLD, 1.5), "weight 1.5"),
-        ((TEXTS, None, OLD, 0.5), "needs the log-likelihoods of the new model"),
-        ((TEXTS, NEW, None, 0.5), "needs the log-likelihoods of the old model"),
+        ((TEXTS, None, OLD, 0.5), "needs .* of the new model"),
+        ((TEXTS, NEW, None, 0.5), "needs .* of the old model"),
     ],
 )
 def test_bad_input_is_named(arguments, message):

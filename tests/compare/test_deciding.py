@@ -102,15 +102,12 @@ def test_indices_are_taken_for_names():
 @pytest.mark.parametrize(
     "arguments, complaint",
     [
-        (([0.0, 1.0], 0), r"shape \(1, 2\) for 1 old answers and 4 classes"),
+        (([0.0, 1.0], 0), r"\(1, 2\)"),
         (([[0.0] * 4], [0, 1]), "for 2 old answers"),
         (([0.0, 1.0, nan, 0.0], 0), r"not finite in rows \[0\]"),
         (([0.0, 1.0, inf, 0.0], 0), r"not finite in rows \[0\]"),
-        (
-            ([0.0] * 4, "quince"),
-            r"does not know the old answers \['quince'\]; its classes are \['pear'",
-        ),
-        (([0.0] * 4, 4), r"does not know the old answers \[4\]"),
+        (([0.0] * 4, "quince"), r"\['quince'\].*\['pear'"),
+        (([0.0] * 4, 4), r"does not know .*\[4\]"),
         (([0.5, 0.2, 0.2, 0.2], "fig", None, True), "summing to 1"),
         (([1.5, -0.5, 0.0, 0.0], "fig", None, True), "at least 0"),
     ],
@@ -125,60 +122,38 @@ def test_a_pool_without_old_logits_is_refused():
         Rule(1, NAMES, Pool(1.0, 1.0)).decide([0.0] * 4, "fig")
 
 
+A_RULE = (
+    '{"kind": "rule", "price": 1, "classes": ["a", "b"], "posterior": null, "certificate": null}'
+)
+
+
 @pytest.mark.parametrize(
-    "content, complaint",
+    "part, wrong, complaint",
     [
-        ("[1]", "holds no rule"),
-        ('{"kind": "pool"}', "holds no rule"),
-        ('{"kind": "rule"}', "no complete rule"),
-        (
-            '{"kind": "rule", "price": -1, "classes": ["a", "b"], "posterior": null, '
-            '"certificate": null}',
-            "at least 0",
-        ),
-        (
-            '{"kind": "rule", "price": 1, "classes": ["a", "a"], "posterior": null, '
-            '"certificate": null}',
-            "distinct names",
-        ),
-        (
-            '{"kind": "rule", "price": 1, "classes": [1, 2], "posterior": null, "certificate": '
-            "null}",
-            "0 to C - 1",
-        ),
-        (
-            '{"kind": "rule", "price": 1, "classes": [], "posterior": null, "certificate": null}',
-            "distinct names",
-        ),
-        (
-            '{"kind": "rule", "price": "x", "classes": ["a", "b"], "posterior": null, '
-            '"certificate": null}',
-            "the price is 'x'|no complete rule",
-        ),
-        (
-            '{"kind": "rule", "price": 1, "classes": ["a", "b"], "posterior": {"kind": "magic"}, '
-            '"certificate": null}',
-            "neither a calibration nor a pool",
-        ),
+        (A_RULE, "[1]", "holds no rule"),
+        (A_RULE, '{"kind": "pool"}', "holds no rule"),
+        (A_RULE, '{"kind": "rule"}', "no complete rule"),
+        ('"price": 1', '"price": -1', "at least 0"),
+        ('"price": 1', '"price": "x"', "the price is 'x'|no complete rule"),
+        ('["a", "b"]', '["a", "a"]', "distinct names"),
+        ('["a", "b"]', "[]", "distinct names"),
+        ('["a", "b"]', "[1, 2]", "0 to C - 1"),
+        ('"posterior": null', '"posterior": {"kind": "magic"}', "neither a calibration nor a pool"),
         *(
-            (
-                f'{{"kind": "rule", "price": 1, "classes": {classes}, "posterior": {posterior}, '
-                '"certificate": null}',
-                "no list of names|0 to C - 1|no complete rule",
-            )
-            for classes, posterior in [
-                ('"abc"', "null"),
-                ('{"a": 0, "b": 1}', "null"),
-                ("[false, true]", "null"),
-                ("null", "null"),
-                ('["a", "b"]', '""'),
-                ('["a", "b"]', "[]"),
+            (part, wrong, "no list of names|0 to C - 1|no complete rule")
+            for part, wrong in [
+                ('["a", "b"]', '"abc"'),
+                ('["a", "b"]', '{"a": 0, "b": 1}'),
+                ('["a", "b"]', "[false, true]"),
+                ('["a", "b"]', "null"),
+                ('"posterior": null', '"posterior": ""'),
+                ('"posterior": null', '"posterior": []'),
             ]
         ),
     ],
 )
-def test_broken_rule_files_are_refused(tmp_path, content, complaint):
-    (tmp_path / "rule.json").write_text(content)
+def test_broken_rule_files_are_refused(tmp_path, part, wrong, complaint):
+    (tmp_path / "rule.json").write_text(A_RULE.replace(part, wrong))
     with pytest.raises(ValueError, match=complaint):
         Rule.load(tmp_path / "rule.json")
 
@@ -337,7 +312,7 @@ def test_an_id_that_the_old_model_never_answered_is_decided_once(tmp_path):
     )
     (tmp_path / "old.csv").write_text("id,prediction\nn0,x\n")
     paths = [tmp_path / f"{name}.csv" for name in ("old", "new", "out")]
-    with pytest.raises(ValueError, match=r"^new.csv: repeated ids \['z'\]: keep one row"):
+    with pytest.raises(ValueError, match=r"^new.csv: repeated ids \['z'\]"):
         decide_file(Rule(1.0, ["x", "y"]), *paths, rows=20)
     assert {path.name for path in tmp_path.iterdir()} == {"old.csv", "new.csv"}
 
@@ -418,19 +393,13 @@ def test_labels_in_other_formats(tmp_path):
 @pytest.mark.parametrize(
     "text, complaint",
     [
-        (
-            "id,bot\na,1\n",
-            r"labels.csv: the column\(s\) \['label'\] are missing \(found: id, bot\)",
-        ),
+        ("id,bot\na,1\n", r"labels.csv: .*\['label'\].* id, bot"),
         ("id,label\n", r"labels.csv: .*missing"),
         ("id,label\ne1,fig\ne1,fig\n", "labels.csv: .*repeated ids"),
         ("id,label\ne1,\n", "labels.csv: labels are missing"),
-        (
-            "id,label\ne1,fig\nnobody,fig\n",
-            r"old.csv lacks 1 of the calibration examples, such as \['nobody'\]",
-        ),
-        ("id,label\ne1,fig\n", "1 calibration examples can never certify"),
-        ("id,label\ne1,3\n", "1 calibration examples can never certify"),
+        ("id,label\ne1,fig\nnobody,fig\n", r"old.csv lacks .*\['nobody'\]"),
+        ("id,label\ne1,fig\n", "^1 calibration examples"),
+        ("id,label\ne1,3\n", "^1 calibration examples"),
     ],
 )
 def test_bad_labels_are_refused(tmp_path, text, complaint):

@@ -174,21 +174,15 @@ def test_several_runs_in_one_folder(runs, tmp_path):
 @pytest.mark.parametrize(
     "other, message",
     [
-        ([sample(0)], "different samples .'1/none' only in the old run."),
+        ([sample(0)], "'1/none' only in the old run"),
         ([sample(7)], "no sample is in both logs .'sums/0/none'"),
         ([sample(0), sample(0)], "repeated ids 'sums/0/none'"),
-        (
-            [sample(0, target_hash="x"), sample(1)],
-            "the right answer differs for 1 of 2 .*'0/none'",
-        ),
+        ([sample(0, target_hash="x"), sample(1)], "right answer .*'0/none'"),
         ([{"question": "2 + 2"}], "this file holds no samples|line 1 is no sample"),
-        (
-            [sample(0, exact_match=None), sample(1)],
-            "there is nothing to compare: sums .exact_match. is left out",
-        ),
-        ([sample(0, exact_match=float("nan")), sample(1)], "there is nothing to compare"),
-        ([sample(0, exact_match=[1, 0]), sample(1)], "there is nothing to compare"),
-        ([sample(0), sample(1, arguments=[5])], "samples_sums.*: line 2 is not as its tool writes"),
+        ([sample(0, exact_match=None), sample(1)], "nothing to compare: sums .exact_match"),
+        ([sample(0, exact_match=float("nan")), sample(1)], "nothing to compare"),
+        ([sample(0, exact_match=[1, 0]), sample(1)], "nothing to compare"),
+        ([sample(0), sample(1, arguments=[5])], "samples_sums.*: line 2"),
     ],
 )
 def test_bad_samples_are_refused(tmp_path, other, message):

@@ -1,7 +1,5 @@
 """Two files in, one pair out: joined by id and by nothing else."""
 
-import subprocess
-import sys
 import tracemalloc
 from decimal import Decimal
 from unicodedata import normalize
@@ -654,23 +652,6 @@ def test_repeated_ids_in_one_file_are_refused(tmp_path):
     (path,) = written(tmp_path, both_csv="id,label,v1,v2\na,1,1,0\na,0,0,0\n")
     with pytest.raises(ValueError, match="both.csv.*'a'"):
         read_columns(path, "v1", "v2")
-
-
-# -- what it costs --------------------------------------------------------------------------------
-
-
-def test_importing_needs_no_heavy_library():
-    heavy = "('torch', 'scipy', 'pandas', 'pyarrow', 'polars', 'transformers')"
-    code = (
-        f"import sys, compatkit.compare.pair; print([name for name in {heavy} if name in "
-        "sys.modules])"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        == "[]"
-    )
 
 
 def test_a_pair_cannot_be_changed():

@@ -102,8 +102,8 @@ def test_every_limit_can_be_set_for_all_and_for_slices(name):
     "table, message",
     [
         ({"max_nfr": "-1%"}, "max_nfr = -1% is negative"),
-        ({"max_nfr": 0}, "can never hold.*write max_nfr_observed = 0"),
-        ({"max_nrf": 0.1}, "the policy knows no 'max_nrf': did you mean 'max_nfr'"),
+        ({"max_nfr": 0}, "max_nfr_observed = 0"),
+        ({"max_nrf": 0.1}, "'max_nrf': .*'max_nfr'"),
         ({"min_mean_difference": "1%"}, "plain number in the unit of the scores"),
         ({"min_mean_difference": True}, "plain number"),
         ({"slice": {"max_nfr": 0.1}}, "double brackets"),
@@ -253,20 +253,11 @@ def test_what_is_too_small_to_be_judged_is_said():
 @pytest.mark.parametrize(
     "rule, message",
     [
-        ({"where": {"kind": "bb"}, "max_nfr": 0.1}, "has no examples: in 'kind' did you mean 'b'"),
-        (
-            {"where": {"kinds": "b"}, "max_nfr": 0.1},
-            "no column for slices is called 'kinds': did you mean 'kind'",
-        ),
+        ({"where": {"kind": "bb"}, "max_nfr": 0.1}, "in 'kind' did you mean 'b'"),
+        ({"where": {"kinds": "b"}, "max_nfr": 0.1}, "'kinds': did you mean 'kind'"),
         ({"where": {"kind": "a", "size": 2}, "max_nfr": 0.1}, "has no examples"),
-        (
-            {"each": "kind", "min_examples": 99, "max_nfr": 0.1},
-            "no kind has 99 examples, the largest has 10",
-        ),
-        (
-            {"where": {"kind": "a"}, "min_mean_difference": 0.1},
-            "min_mean_difference cannot be judged for a slice",
-        ),
+        ({"each": "kind", "min_examples": 99, "max_nfr": 0.1}, "no kind has 99 .*10"),
+        ({"where": {"kind": "a"}, "min_mean_difference": 0.1}, "min_mean_difference"),
     ],
 )
 def test_slices_that_are_not_there(rule, message):
