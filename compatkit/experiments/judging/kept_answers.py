@@ -21,7 +21,13 @@ from ..models.language_recipes import PER_CHARACTER, asked_by
 from ..models.recipes import Recipe, at_scale, takes_all_images
 from ..models.upgrades import Upgrade
 from ..reporting.expressions import Expression, PerSplit, at, from_data
-from ..reporting.result_tables import ResultTable, Row, Text, kept_tables
+from compatkit.experiments.reporting.result_tables import (
+    SCORES,
+    ResultTable,
+    Row,
+    Text,
+    kept_tables,
+)
 from ..running.published import PublishedRun, published_runs
 from ..running.store import KeptName
 from ...predictions import Predictions, with_labels
@@ -271,6 +277,11 @@ class KeptTable:
     def news(self) -> list[Expression]:
         """The untreated new models, one a seed."""
         return self.answering(self.rows["new model"])
+
+    @property
+    def scored(self) -> bool:
+        """Whether its answers have scores, where others are right or wrong."""
+        return self.by in SCORES
 
     @property
     def adds_classes(self) -> bool:

@@ -154,9 +154,12 @@ FUSION_TABLES = {
 
 def upgrades_of(
     chosen: SimpleNamespace,  # checked parameters
+    embedded: bool = False,  # whether the task is, which one upgrade shows
 ) -> str:
     """The letters of the upgrades that a table is about, or of the one that is asked for."""
-    return FUSION_TABLES[chosen.table].usual if chosen.upgrade == "auto" else chosen.upgrade
+    table = FUSION_TABLES[chosen.table]
+    usual = table.embedded if embedded else table.usual
+    return usual if chosen.upgrade == "auto" else chosen.upgrade
 
 
 def _splits(task: Task) -> tuple:
@@ -184,16 +187,19 @@ class FusionStudy:
     @classmethod
     def of(cls, study: Study) -> "FusionStudy":
         """What the table that the parameters ask for trains."""
-        chosen, scale, upgrades = study.chosen, study.scale, upgrades_of(study.chosen)
-        table = FUSION_TABLES[chosen.table]
-        if study.embedded and chosen.upgrade == "auto":
-            upgrades = table.embedded
+        chosen, scale, table = study.chosen, study.scale, FUSION_TABLES[study.chosen.table]
         votes = vote_sizes(scale)[:1] if table.compares else ()
         if table.votes:
             votes = vote_sizes(scale, chosen.largest_vote)
         distillations = study.grid("dynamic distillation") if table.compares else []
         study.about = {"curves": ("probability", "logit")}
-        return cls(study, study.grid("gated fusion"), distillations, votes, upgrades)
+        return cls(
+            study,
+            study.grid("gated fusion"),
+            distillations,
+            votes,
+            upgrades_of(chosen, study.embedded),
+        )
 
     @property
     def largest(self) -> int:

@@ -39,7 +39,7 @@ from compatkit.experiments.reporting.expressions import (
 from ..reporting.result_tables import Row, Text, kept_tables
 from ..running.published import published_runs
 from ..running.runs import Run
-from ..running.store import KeptName
+from ..running.store import BORROWING, KeptName
 from .study import labels_of
 from .untreated_runs import Labelled
 from ...metrics import curve_over_seeds, lowest_nfr
@@ -189,7 +189,7 @@ def published_method(
     runs, labels = published_runs(), labels_of(upgrade.task)
     for name, table in kept_tables().items():
         parts = KeptName.of(name)
-        if parts.notebook == "decisions" or parts[1:4] != (upgrade.task.name, scale, upgrade.name):
+        if parts.notebook in BORROWING or parts[1:4] != (upgrade.task.name, scale, upgrade.name):
             continue
         for row in (row for row in table.rows if row.method == method):
             treated = [runs[one] for one in row.records[: len(upgrade.olds)] if one in runs]
