@@ -331,18 +331,13 @@ def difference_of(
     """
     if asked.quantity in _OWN:
         return list(crossed_mean(_OWN[asked.quantity](seen, asked)))
-    other = asked.other or _untreated(seen, asked.method)
+    other = asked.other or seen.kept.rows[asked.method].untreated or "new model"
     first = seen.values(asked.method, asked.quantity)
     second = asked.factor * seen.values(other, asked.quantity)
     if seen.kept.table.form == "sizes" and len(second) % len(first) == 0:
         second = _of_members(first, second)
     seeds = min(len(first), len(second))
     return list(crossed_mean(first[:seeds] - second[:seeds]))
-
-
-def _untreated(seen: Seen, method: str) -> str:
-    """The row of the untreated model that a row is compared with."""
-    return seen.kept.rows[method].untreated or "new model"
 
 
 def asked_of(name: str, kept: KeptTable) -> list[Compared]:

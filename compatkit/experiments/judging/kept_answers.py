@@ -229,6 +229,7 @@ class KeptTable:
         self.variant = parts.last
         self.seeds = max(row.seeds for row in table.rows)
         self.by = table.measure
+        self.scored = self.by in SCORES  # else answers are right or wrong
         self._made: dict[tuple, list[Expression]] = {}
 
     @cached_property
@@ -277,11 +278,6 @@ class KeptTable:
     def news(self) -> list[Expression]:
         """The untreated new models, one a seed."""
         return self.answering(self.rows["new model"])
-
-    @property
-    def scored(self) -> bool:
-        """Whether its answers have scores, where others are right or wrong."""
-        return self.by in SCORES
 
     @property
     def adds_classes(self) -> bool:

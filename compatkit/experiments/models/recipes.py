@@ -72,9 +72,8 @@ class Recipe:
     weight_decay: float = 0.01
     warmup: float = 0.1  # share of the steps
     precision: str = "auto"
-    max_steps: int = (
-        -1
-    )  # stop after so many optimizer steps; -1: never (a trial of the wiring sets 2)
+    # stop after so many optimizer steps; -1: never (a trial of the wiring sets 2)
+    max_steps: int = -1
     stem: int = 16  # a ResNet's channels after the first convolution
     widths: tuple = (16, 32, 64)  # a ResNet's channels, stage by stage
     depths: tuple = (1, 1, 1)  # a ResNet's layers, stage by stage
@@ -133,14 +132,9 @@ class Recipe:
         usual = {field.name: field.default for field in fields(self)}
         added = ("optimizer", "schedule", "clip", "accumulation", "smallest_part", "device")
         later = [name for name in added if content[name] == usual[name]]
-        later += ["momentum"] * (self.optimizer != "sgd") + ["step_epochs"] * (
-            self.schedule != "step"
-        )
-        content = {
-            key: value
-            for key, value in content.items()
-            if key not in (*_NOT_READ[self.model], *later)
-        }
+        later += ["momentum"] * (self.optimizer != "sgd")
+        later += ["step_epochs"] * (self.schedule != "step") + list(_NOT_READ[self.model])
+        content = {key: value for key, value in content.items() if key not in later}
         if self.model not in ("encoder", "image"):
             return content
         return content | {"weights": start or weights_fingerprint(self.place)}
@@ -155,13 +149,9 @@ class Recipe:
         """The recipe that a run's configuration holds; of an encoder it keeps the name alone, no
         folder.
         """
-        return cls(
-            **{
-                field.name: tuple(value) if isinstance(value, list) else value
-                for field in fields(cls)
-                if (value := identity.get(field.name)) is not None
-            }
-        )
+        held = {one.name: identity.get(one.name) for one in fields(cls)}
+        held = {name: value for name, value in held.items() if value is not None}
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in held.items()})
 
     def words(self) -> str:
         """The recipe as a table's notes say it."""
@@ -209,11 +199,8 @@ class Recipe:
         }
         steps = self.batch_size // self.at_once() // _processes()
         given |= {"gradient_accumulation_steps": steps} if steps > 1 else {}
-        given |= (
-            {"optim": "sgd", "optim_args": f"momentum={self.momentum}"}
-            if self.optimizer == "sgd"
-            else {}
-        )
+        if self.optimizer == "sgd":
+            given |= {"optim": "sgd", "optim_args": f"momentum={self.momentum}"}
         steady = "constant_with_warmup"  # for steps too: stepped_rate lowers it
         given |= (
             {}
@@ -263,10 +250,8 @@ TEXT_UPGRADES = {
 # the selection split
 MINI = {
     "sst2": ((3, 2), (None, 2)),
-    "mrpc": (
-        (5, 3),
-        (None, 4),
-    ),  # three and four layers stay at the share of the larger class there (67 and 70 %)
+    # three and four layers stay at the share of the larger class there (67 and 70 %)
+    "mrpc": ((5, 3), (None, 4)),
     "qnli": ((4, 3), (None, 3)),  # three layers are right on 59 % (selection, one seed), four on 75
 }
 # the same model under its other names → what it is called in ENCODERS
@@ -436,20 +421,21 @@ def upgrade_recipes(
     return (Recipe("linear") if TEXT_UPGRADES[upgrade].linear else old), new
 
 # %% ../../../nbs/experiments/models/recipes.ipynb #06e2d3e5
+_FEW_CHANNELS = dict(  # with more of them bfloat16 takes half the time, also on a CPU
+    precision="float32",
+    stem=8,
+    widths=(8, 16),
+    depths=(1, 1),
+    batch_size=32,
+    learning_rate=5e-3,
+    enlarge=2,
+    padding=1,
+)
 _LEARNING = {  # model, scale or task → what differs from the recipe's defaults
     "smoke text": dict(width=64, vocabulary=2000, max_length=24, epochs=5, learning_rate=5e-3),
     "mini text": dict(width=128, max_length=32, epochs=10, learning_rate=2e-3),
-    "smoke images": dict(
-        precision="float32",  # with more channels bfloat16 takes half the time, also on a CPU
-        stem=8,
-        widths=(8, 16),
-        depths=(1, 1),
-        batch_size=32,
-        epochs=5,
-        learning_rate=5e-3,
-        enlarge=2,
-        padding=1,
-    ),
+    "smoke images": dict(epochs=5, **_FEW_CHANNELS),
+    "mini digits": dict(epochs=15, **_FEW_CHANNELS),
     "mini images": dict(
         stem=16,
         widths=(16, 32, 64),
@@ -459,17 +445,6 @@ _LEARNING = {  # model, scale or task → what differs from the recipe's default
         learning_rate=2e-3,
         padding=2,
         mirrored=True,
-    ),
-    "mini digits": dict(
-        precision="float32",
-        stem=8,
-        widths=(8, 16),
-        depths=(1, 1),
-        batch_size=32,
-        epochs=15,
-        learning_rate=5e-3,
-        enlarge=2,
-        padding=1,
     ),
     "paper images": dict(
         batch_size=2048,
@@ -536,12 +511,8 @@ def architectures(
     missing.
     """
     if not task.image_field:
-        small = Recipe(
-            layers=1,
-            precision="float32",
-            max_steps=max_steps,
-            **_LEARNING["smoke text" if scale == "smoke" else "mini text"],
-        )
+        learning = _LEARNING["smoke text" if scale == "smoke" else "mini text"]
+        small = Recipe(layers=1, precision="float32", max_steps=max_steps, **learning)
         return small, replace(small, layers=2)
     if scale == "paper":
         given = _LEARNING["paper images"] | {"max_steps": max_steps}

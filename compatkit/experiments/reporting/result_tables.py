@@ -85,9 +85,8 @@ class Row:
     pfr: tuple = (nan, nan)
     as_old: tuple = (nan, nan)  # share of examples answered as the old model
     difference: tuple | None = None  # accuracy minus the untreated model's: mean, low, high
-    selection: dict = field(
-        default_factory=dict
-    )  # "accuracy" and "nfr" on the split where the setting was chosen
+    # "accuracy" and "nfr" on the split where the setting was chosen
+    selection: dict = field(default_factory=dict)
     by_seed: tuple = ()  # a dictionary a seed: n, accuracy, nfr, pfr, nfr_mc, agreement
     qualified: bool = True  # False: no setting is as accurate on selection as the rule asks
     preferred: bool = False  # of rows with a setting each: the one that selection prefers
@@ -145,14 +144,8 @@ def each_seed(
     found = []
     for old, new in (align(old, new) for old, new in zip(olds, answers, strict=True)):
         counts = FlipCounts.between(old, new)
-        names = {
-            "n": "n",
-            "accuracy": "accuracy_new",
-            "nfr": "nfr",
-            "pfr": "pfr",
-            "nfr_mc": "nfr_mc",
-        }
-        values = {name: getattr(counts, field) for name, field in names.items()}
+        values = {"n": counts.n, "accuracy": counts.accuracy_new}
+        values |= {name: getattr(counts, name) for name in ("nfr", "pfr", "nfr_mc")}
         found.append(values | {"agreement": agreement(old.prediction, new.prediction)})
     return tuple(found)
 
@@ -303,11 +296,9 @@ def _percent(pair, sign: bool = False) -> str:
 
 def _interval(three) -> str:
     """A difference with its interval, in points."""
-    return (
-        "–"
-        if three is None
-        else f"{100 * three[0]:+.2f} [{100 * three[1]:+.2f}, {100 * three[2]:+.2f}]"
-    )
+    if three is None:
+        return "–"
+    return f"{100 * three[0]:+.2f} [{100 * three[1]:+.2f}, {100 * three[2]:+.2f}]"
 
 # %% ../../../nbs/experiments/reporting/result_tables.ipynb #0ea27372
 # rows that stand beside the methods for comparison
@@ -322,9 +313,8 @@ class ResultTable:
     title: str
     rows: tuple
     notes: tuple = ()
-    paper: dict = field(
-        default_factory=dict
-    )  # (row, measure) → (value, spread) in percent, where it may be compared
+    # (row, measure) → (value, spread) in percent, where it may be compared
+    paper: dict = field(default_factory=dict)
     command: str = ""  # what makes this table again
     # what that column of the rows holds: accuracy, or the mean of a score, such as ROUGE-1
     quantity: str = "accuracy"
@@ -347,11 +337,8 @@ class ResultTable:
 
     def cells(self) -> tuple[list, list]:
         """(header, lines) as text."""
-        what, nfr, pfr = (
-            (self.quantity, "NFR", "PFR")
-            if self.quantity == "accuracy"
-            else (self.quantity, "NFR_D", "PFR_D")
-        )
+        what = self.quantity
+        nfr, pfr = ("NFR", "PFR") if what == "accuracy" else ("NFR_D", "PFR_D")
         header = [
             "method",
             "setting",
@@ -375,11 +362,8 @@ class ResultTable:
         return header, lines
 
     def _line(self, row: Row) -> list:
-        flips = (
-            [_percent(row.nfr), _percent(row.pfr), _percent(row.as_old)]
-            if row.method != "old model"
-            else ["–"] * 3
-        )
+        measured = () if row.method == "old model" else (row.nfr, row.pfr, row.as_old)
+        flips = [_percent(one) for one in measured] or ["–"] * 3
         if not row.seeds:
             return [row.method, row.words, "not run", *["–"] * 6, "0"]
         paid = f" (pays with {self.quantity})" if row.pays else ""
@@ -398,11 +382,9 @@ class ResultTable:
 
     def _printed(self, row: Row, measure: str) -> str:
         value, spread = self.paper.get((row.method, measure), (None, None))
-        return (
-            "–"
-            if value is None
-            else f"{value:.2f}" + ("" if spread is None else f" ± {spread:.2f}")
-        )
+        if value is None:
+            return "–"
+        return f"{value:.2f}" + ("" if spread is None else f" ± {spread:.2f}")
 
     def to_markdown(self) -> str:
         """The table for a README."""
@@ -412,9 +394,8 @@ class ResultTable:
             for line in (header, *lines)
         ]
         text.insert(1, "|" + "---|" * len(header))
-        return "\n".join(
-            [f"**{self.title}**", "", *text, "", *(f"- {note}" for note in self.notes)]
-        )
+        notes = (f"- {note}" for note in self.notes)
+        return "\n".join([f"**{self.title}**", "", *text, "", *notes])
 
     def to_dict(self) -> dict:
         """Everything, for a JSON file; fractions, and the ids of each row's records."""
@@ -423,7 +404,7 @@ class ResultTable:
         about = {
             "title": self.title,
             "command": self.command,
-            "notes": [_text_data(one) for one in self.notes],
+            "notes": [asdict(one) if isinstance(one, Text) else one for one in self.notes],
             "quantity": self.quantity,
         }
         return (
@@ -593,11 +574,6 @@ def _naming(place) -> Iterator[None]:
 
 _OPTIONAL = ("qualified", "preferred", "new", "old", "untreated", "tried", "rests_on", "choice")
 _OF_TABLES = ("unjudged", "reported", "measure", "whole", "form", "examples", "curves")
-
-
-def _text_data(text: str | Text) -> str | dict:
-    """Words as JSON holds them."""
-    return asdict(text) if isinstance(text, Text) else text
 
 
 def _text_of(data: str | dict) -> str | Text:

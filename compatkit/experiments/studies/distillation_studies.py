@@ -10,6 +10,7 @@ __all__ = ['PCT', 'TABLES', 'HALVES', 'Definition', 'hub_models', 'begin_distill
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -370,9 +371,7 @@ class DistillationStudy:
 
     @property
     def recomputes(self) -> bool:
-        """Whether treatments take the old logits of the augmented image; a table that compares
-        both begins with those that were kept.
-        """
+        """Whether treatments take old logits of the augmented image, where none of both kinds."""
         asked = self.study.chosen.old_logits
         same = self.update.old_recipe.side == self.update.new_recipe.side
         can = self.augments and not self.update.given and same  # the old model reads these pixels
@@ -451,9 +450,7 @@ class DistillationStudy:
         return [self.treat(treatment, seed) for seed in range(self.study.seeds)]
 
     def recompute_all(self, treatment: Treatment) -> list:
-        """The same, and the old model is asked about each augmented image, whatever the rows
-        before did.
-        """
+        """The same, with the old model asked about each augmented image."""
         seeds = range(self.study.seeds)
         return [self.treat(self.recomputed(treatment, seed), seed) for seed in seeds]
 
@@ -478,22 +475,17 @@ class DistillationStudy:
     ) -> tuple[np.ndarray, np.ndarray]:
         """(error, relative NFR) after each epoch, each of shape (epochs, seeds)."""
         study, recipe = self.study, self.update.new_recipe
-        kept = [
-            [
-                study.add(epoch_once(study.task, recipe, run, 1000 + seed, epoch))
-                for seed, run in enumerate(runs)
-            ]
-            for epoch in range(1, recipe.epochs + 1)
-        ]
+        kept = []
+        for epoch in range(1, recipe.epochs + 1):
+            each = (epoch_once(study.task, recipe, *run, epoch) for run in zip(runs, count(1000)))
+            kept.append([study.add(run) for run in each])
         return over_epochs(self.pair.olds, kept)
 
     # what a table says
     # ----------------------------------------------------------------------------------------------
 
     def check(self, treated: Sequence) -> None:
-        """Study.check, and how often the old model is right on the examples that it was trained
-        on.
-        """
+        """Study.check, and how often the old model is right on its training examples."""
         self.study.check(self.pair, treated)
         if (held := self.right_on_train()) is not None:
             print(
@@ -576,8 +568,7 @@ class DistillationStudy:
         recipe = self.update.new_recipe
         changed = "cut to random parts" if recipe.smallest_part else "shifted"
         changed += " and mirrored" * recipe.mirrored
-        but = ", unless they are recomputed" * self.table.recomputed
-        which = "plain image" + but
+        which = "plain image" + ", unless they are recomputed" * self.table.recomputed
         if self.recomputes:
             which = "changed image, computed at each step"
         return [f"images are {changed} in training; old logits are those of the {which}"]
@@ -615,5 +606,4 @@ def planned(
 ) -> list[Planned]:
     """What a table trains."""
     update = update_of(study, HALVES)
-    models = DistillationStudy(study, update)
-    return models.planned(treatments_of(study, update.old_classes))
+    return DistillationStudy(study, update).planned(treatments_of(study, update.old_classes))

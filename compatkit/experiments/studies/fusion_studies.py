@@ -30,7 +30,7 @@ from ..reporting.result_tables import Row, Text
 from ..running.runs import Run
 from .study import Planned, Study
 from ...training.loop import Treatment
-from ...training.tasks import Task
+
 
 # %% ../../../nbs/experiments/studies/fusion_studies.ipynb #76d21150
 _UNSEEN = "gated fusion" + OUT_OF_FOLD
@@ -162,11 +162,6 @@ def upgrades_of(
     return usual if chosen.upgrade == "auto" else chosen.upgrade
 
 
-def _splits(task: Task) -> tuple:
-    """All splits of a task."""
-    return task.train, task.selection, task.test
-
-
 @dataclass(frozen=True)
 class FusionStudy:
     """What a table trains for each of its upgrades."""
@@ -256,7 +251,7 @@ class FusionStudy:
         before = self.upgrades[: self.upgrades.index(name)]
         shared = any(self.recipes(one)[0] == old for one in before)  # its models are there already
         olds = 0 if shared else 1 if old.deterministic else seeds
-        every = sum(map(len, _splits(task)))
+        every = sum(map(len, (task.train, task.selection, task.test)))
         fold = {"share": 4 / 5, "answered": len(task.train) // 5}
         return [
             Planned("old", olds, old, answered=every),

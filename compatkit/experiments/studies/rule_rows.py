@@ -145,13 +145,9 @@ def mixture_rows(upgrade: Upgrade) -> list[Row]:
     for space, words in (("probability", "probabilities"), ("logit", "logits")):
         rows.append(upgrade.mix_row(space, TRIED_WEIGHTS))
         name = f"old-new {words}, half and half + rule"
-        rows.append(rule_row(upgrade, name, _halves(upgrade, space), "old logits"))
+        halves = [Mix(*pair, 0.5, space) for pair in zip(upgrade.olds, upgrade.paired)]
+        rows.append(rule_row(upgrade, name, halves, "old logits"))
     return rows
-
-
-def _halves(upgrade: Upgrade, space: str) -> list[Mix]:
-    """Both models in equal parts, one a seed."""
-    return [Mix(old, new, 0.5, space) for old, new in zip(upgrade.olds, upgrade.paired)]
 
 
 def ensemble_size(upgrade: Upgrade) -> int:
