@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import layout
 import numpy as np
@@ -16,6 +17,13 @@ from compatkit.compare import readers as reading
 from compatkit.compare.logs import Key, Log, Sample, Wanted
 from compatkit.experiments.models import treatments
 from compatkit.experiments.planning import catalogue
+from compatkit.experiments.studies.distillation_studies import (
+    TABLES,
+    Definition,
+    begin_distillation,
+    planned,
+)
+from compatkit.experiments.studies.study import defaults_of
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions
 from compatkit.training import load_task
@@ -126,10 +134,18 @@ def test_a_reader_is_one_entry(monkeypatch, tmp_path):
 
 
 def test_a_table_is_one_entry(monkeypatch):
-    entry = replace(catalogue.CATALOGUE[0], table="colours", shows="how colours flip")
+    (known,) = catalogue.entries(["distillation:main"])
+    entry = replace(known, table="hard", shows="how colours flip")
     monkeypatch.setattr(catalogue, "CATALOGUE", (*catalogue.CATALOGUE, entry))
+    monkeypatch.setitem(TABLES, "hard", Definition(("FD-KL", "FD-LM"), larger=True))
     assert catalogue.entries([entry.name]) == [entry]
-    assert [job.entry for job in catalogue.jobs([entry.name], "smoke")] == [entry]
+    (job,) = catalogue.jobs([entry.name], "smoke", ["pydoc"])
+    assert job.entry == entry
+    chosen = defaults_of("distillation") | job.parameters | {"seeds": 2}
+    study = begin_distillation(SimpleNamespace(**chosen))
+    kinds = {one.kind: one for one in planned(study)}
+    assert (kinds["treated"].number, kinds["new"].number) == (4, 2)
+    assert kinds["new"].recipe.layers > kinds["old"].recipe.layers
 
 
 def nearer(old, new, alpha, importance, out):

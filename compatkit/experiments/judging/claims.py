@@ -12,7 +12,7 @@ __all__ = ['NFR', 'PFR', 'NFR_MC', 'ACCURACY', 'ALL_CLASSES', 'NEW_ERRORS', 'KEP
 from dataclasses import dataclass, replace
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #kn000001
-from ..running.store import KeptName
+from ..running.store import BORROWING, KeptName
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #63dfeecf
 NFR, PFR, NFR_MC, ACCURACY = "NFR", "PFR", "NFR_mc", "accuracy"
@@ -858,7 +858,7 @@ def bears_on(claim: Claim, name: str) -> bool:
     out-of-fold old logits, are none. Those of the decision rule only say whose models it decides.
     """
     parts = KeptName.of(name)
-    kind = parts.table if parts.notebook == "decisions" else parts.last
+    kind = parts.table if parts.notebook in BORROWING else parts.last
     return f"{parts.notebook}:{kind}" in claim.tables
 
 
@@ -880,6 +880,7 @@ TASK_TITLES = {  # as their authors write them; others as they are called here
     "hellaswag": "HellaSwag",
 }
 BY_EXACT_MATCH = " by exact match"  # as well as by choice, of the same models
+_MEASURES = {("muscle", "4"): BY_EXACT_MATCH.strip()}
 _PLACES = {
     "classes": "with added classes",
     "width": "with another width",
@@ -896,7 +897,7 @@ def models_words(
     """Which of a task's models a table is about, in words; "" where its name does not say it."""
     if parts.last in _PLACES:
         return _PLACES[parts.last]
-    decided = parts.variants if parts.notebook == "decisions" else ()
+    decided = parts.variants if parts.notebook in BORROWING else ()
     return " ".join(f"(table {one})" for one in decided)
 
 
@@ -909,6 +910,5 @@ def place_of(
     parts = KeptName.of(name)
     words = [TASK_TITLES.get(parts.task, parts.task)]
     words += [f"({parts.upgrade})"] if parts.upgrade else []
-    words += [BY_EXACT_MATCH.strip()] if (parts.notebook, parts.last) == ("muscle", "4") else []
-    words += [told] if (told := models_words(parts)) else []
-    return " ".join(words) + ("" if parts.scale == "mini" else f", {parts.scale}")
+    words += [_MEASURES.get((parts.notebook, parts.last), ""), models_words(parts)]
+    return " ".join(filter(None, words)) + ("" if parts.scale == "mini" else f", {parts.scale}")

@@ -70,6 +70,7 @@ from ..reporting.expressions import Keep
 from ..reporting.result_tables import Row
 from ..reporting.verdicts import DECIDING_SEEDS
 from ..running.runs import results_folder
+from ..running.store import BORROWING
 from ...metrics import keeps_accuracy
 from ...predictions import Predictions, align
 from ...support.paired import crossed_mean
@@ -89,16 +90,12 @@ class Seen:
 
     def _sides(self, method: str) -> tuple[list, list]:
         """The old models' answers and the method's, one a seed."""
-        kept = self.kept
-        if kept.by == "rouge1":
-            runs = kept.answering(kept.rows[method])
-            return kept.of(kept.olds)("test"), kept.of(runs)("test")
-        row = kept.rows[method]
+        kept, row = self.kept, self.kept.rows[method]
         return tuple(kept.of(side)("test") for side in (kept.old_side(row), kept.answering(row)))
 
     def _joined(self, olds: Sequence, news: Sequence) -> list[tuple]:
         """The pairs, every seed in the order of the first old model."""
-        if self.kept.by == "rouge1":
+        if olds[0].label is None:  # by scores
             return [
                 align(olds[0], old)[1:] + align(olds[0], new)[1:] for old, new in zip(olds, news)
             ]
@@ -110,7 +107,7 @@ class Seen:
     def values(self, method: str, quantity: str) -> np.ndarray:
         """(S, N) of a quantity of a row, as numbers."""
         pairs, known = self.pairs(method), self._known(quantity)
-        if self.kept.by == "rouge1":
+        if pairs[0][0].label is None:
             return np.array([_scored(quantity, old.score, new.score) for old, new in pairs])
         pairs = [(old.select(known), new.select(known)) for old, new in pairs] if known else pairs
         return np.array([_example(quantity, old, new) for old, new in pairs], dtype=float)
@@ -334,19 +331,13 @@ def difference_of(
     """
     if asked.quantity in _OWN:
         return list(crossed_mean(_OWN[asked.quantity](seen, asked)))
-    other = asked.other or _untreated(seen, asked.method)
+    other = asked.other or seen.kept.rows[asked.method].untreated or "new model"
     first = seen.values(asked.method, asked.quantity)
     second = asked.factor * seen.values(other, asked.quantity)
     if seen.kept.table.form == "sizes" and len(second) % len(first) == 0:
         second = _of_members(first, second)
     seeds = min(len(first), len(second))
     return list(crossed_mean(first[:seeds] - second[:seeds]))
-
-
-def _untreated(seen: Seen, method: str) -> str:
-    """The row of the untreated model that a row is compared with."""
-    own = f"{method.split(': ')[0]}: new model"
-    return own if own in seen.kept.rows else "new model"
 
 
 def asked_of(name: str, kept: KeptTable) -> list[Compared]:
@@ -400,7 +391,7 @@ def places(shelf: Shelf) -> dict[tuple, list[KeptTable]]:
         kept = shelf.table(name)
         rows, kind = kept.rows, kept.variant
         able = {"old model", "new model"} <= set(rows) and kept.seeds >= DECIDING_SEEDS
-        if not able or table.unjudged or kind not in _BEARING or kept.by == "rouge1":
+        if not able or table.unjudged or kind not in _BEARING or kept.scored:
             continue
         runs = frozenset((*rows["old model"].records, *rows["new model"].records))
         measured = kept.by, kept.task, kept.adds_classes
@@ -522,6 +513,8 @@ def _shares_base(kept: KeptTable) -> bool:
 
 
 _WHOSE = {"embeddings": ", as a search", "retire_the_old": ", with traffic"}
+# notebook whose upgrades are its tables → those that need not be told
+_UNTOLD = {"distillation": ("main", "mrpc", "2b", "all_images")}
 
 
 def _place(tables: Sequence[KeptTable]) -> str:
@@ -529,12 +522,12 @@ def _place(tables: Sequence[KeptTable]) -> str:
     table that tells one upgrade of a task from another. Models of the other experiments, which may
     have an upgrade of the same letter, say whose they are.
     """
-    whose = {_WHOSE.get(one.notebook, "") for one in tables if one.notebook != "decisions"}
-    named = next((one for one in tables if one.notebook == "distillation"), tables[0])
-    told = named.notebook != "distillation" or named.kind in ("main", "mrpc", "2b", "all_images")
+    whose = {_WHOSE.get(one.notebook, "") for one in tables if one.notebook not in BORROWING}
+    named = next((one for one in tables if one.notebook in _UNTOLD), tables[0])
+    told = named.kind not in _UNTOLD.get(named.notebook, (named.kind,))
     return (
         place_of(named.name)
-        + ("" if told else f" table {named.kind}")
+        + f" table {named.kind}" * told
         + (whose.pop() if len(whose) == 1 else "")
     )
 
@@ -551,7 +544,7 @@ def place_evidence(tables: Sequence[KeptTable]) -> dict:
         "accuracy_old": kept.rows["old model"].accuracy[0],
         "nfr": new.nfr[0],
         "churn": 1 - new.as_old[0],
-        "reseed": {name: _reseed(seen, f"{name} model") for name in ("old", "new")},
+        "reseed": {"old": _reseed(seen, kept.olds), "new": _reseed(seen, kept.news)},
         "shared_base": _shares_base(kept),
         "recurring": _recurring(seen),
         **_at_equal_accuracy(tables),
@@ -603,9 +596,8 @@ def _beside_curves(point: Point, curves: dict[str, list[Point]]) -> dict:
     return {"accuracy": accuracy, "nfr": nfr, "curves": there}
 
 
-def _reseed(seen: Seen, method: str) -> dict | None:
+def _reseed(seen: Seen, runs: Sequence[KeptRun]) -> dict | None:
     """Churn and NFR between two seeds of a recipe; None for a deterministic one."""
-    runs = seen.kept.olds if method == "old model" else seen.kept.news
     if len({run.id for run in runs}) < 2:
         return None
     given = _on_known(seen, runs)

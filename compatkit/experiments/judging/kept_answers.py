@@ -21,7 +21,13 @@ from ..models.language_recipes import PER_CHARACTER, asked_by
 from ..models.recipes import Recipe, at_scale, takes_all_images
 from ..models.upgrades import Upgrade
 from ..reporting.expressions import Expression, PerSplit, at, from_data
-from ..reporting.result_tables import ResultTable, Row, Text, kept_tables
+from compatkit.experiments.reporting.result_tables import (
+    SCORES,
+    ResultTable,
+    Row,
+    Text,
+    kept_tables,
+)
 from ..running.published import PublishedRun, published_runs
 from ..running.store import KeptName
 from ...predictions import Predictions, with_labels
@@ -223,6 +229,7 @@ class KeptTable:
         self.variant = parts.last
         self.seeds = max(row.seeds for row in table.rows)
         self.by = table.measure
+        self.scored = self.by in SCORES  # else answers are right or wrong
         self._made: dict[tuple, list[Expression]] = {}
 
     @cached_property

@@ -123,7 +123,7 @@ def _scored(kept: KeptTable, row: Row) -> Row:
 
 def row_again(kept: KeptTable, row: Row) -> Row:
     """The row computed from kept predictions; errors of its expressions."""
-    if kept.by == "rouge1":
+    if kept.scored:
         made = _scored(kept, row)
     elif kept.known is None:
         made = _evaluated(kept, row, lambda one, split: _plain(one))

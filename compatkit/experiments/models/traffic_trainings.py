@@ -171,6 +171,9 @@ def embeddings_of(run: Run, split: str) -> np.ndarray:
     return load_file(str(run.whole().folder / _EMBEDDINGS))[split].astype(np.float32)
 
 # %% ../../../nbs/experiments/models/traffic_trainings.ipynb #rtr00016
+_READ = {"mixture": ("weight",), "rule": ("price", "pool")}  # lesson → what it depends on
+
+
 class Lesson(NamedTuple):
     """What a student is told of the traffic, and where that comes from."""
 
@@ -183,13 +186,9 @@ class Lesson(NamedTuple):
 
     def identity(self) -> dict:
         """What decides the result, beside the runs."""
-        told = {"lesson": self.kind}
-        if self.kind == "mixture":
-            told["weight"] = self.weight
-        if self.kind == "rule":
-            told |= {"price": self.price}
-            told["pool"] = self.pool and [round(self.pool.old, 6), round(self.pool.new, 6)]
-        return told
+        exponents = self.pool and [round(self.pool.old, 6), round(self.pool.new, 6)]
+        told = {"weight": self.weight, "price": self.price, "pool": exponents}
+        return {"lesson": self.kind} | {name: told[name] for name in _READ.get(self.kind, ())}
 
     def told(self) -> Predictions:
         """What is told of each text."""

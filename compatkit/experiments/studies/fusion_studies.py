@@ -30,7 +30,7 @@ from ..reporting.result_tables import Row, Text
 from ..running.runs import Run
 from .study import Planned, Study
 from ...training.loop import Treatment
-from ...training.tasks import Task
+
 
 # %% ../../../nbs/experiments/studies/fusion_studies.ipynb #76d21150
 _UNSEEN = "gated fusion" + OUT_OF_FOLD
@@ -154,14 +154,12 @@ FUSION_TABLES = {
 
 def upgrades_of(
     chosen: SimpleNamespace,  # checked parameters
+    embedded: bool = False,  # whether the task is, which one upgrade shows
 ) -> str:
     """The letters of the upgrades that a table is about, or of the one that is asked for."""
-    return FUSION_TABLES[chosen.table].usual if chosen.upgrade == "auto" else chosen.upgrade
-
-
-def _splits(task: Task) -> tuple:
-    """All splits of a task."""
-    return task.train, task.selection, task.test
+    table = FUSION_TABLES[chosen.table]
+    usual = table.embedded if embedded else table.usual
+    return usual if chosen.upgrade == "auto" else chosen.upgrade
 
 
 @dataclass(frozen=True)
@@ -184,16 +182,19 @@ class FusionStudy:
     @classmethod
     def of(cls, study: Study) -> "FusionStudy":
         """What the table that the parameters ask for trains."""
-        chosen, scale, upgrades = study.chosen, study.scale, upgrades_of(study.chosen)
-        table = FUSION_TABLES[chosen.table]
-        if study.embedded and chosen.upgrade == "auto":
-            upgrades = table.embedded
+        chosen, scale, table = study.chosen, study.scale, FUSION_TABLES[study.chosen.table]
         votes = vote_sizes(scale)[:1] if table.compares else ()
         if table.votes:
             votes = vote_sizes(scale, chosen.largest_vote)
         distillations = study.grid("dynamic distillation") if table.compares else []
         study.about = {"curves": ("probability", "logit")}
-        return cls(study, study.grid("gated fusion"), distillations, votes, upgrades)
+        return cls(
+            study,
+            study.grid("gated fusion"),
+            distillations,
+            votes,
+            upgrades_of(chosen, study.embedded),
+        )
 
     @property
     def largest(self) -> int:
@@ -250,7 +251,7 @@ class FusionStudy:
         before = self.upgrades[: self.upgrades.index(name)]
         shared = any(self.recipes(one)[0] == old for one in before)  # its models are there already
         olds = 0 if shared else 1 if old.deterministic else seeds
-        every = sum(map(len, _splits(task)))
+        every = sum(map(len, (task.train, task.selection, task.test)))
         fold = {"share": 4 / 5, "answered": len(task.train) // 5}
         return [
             Planned("old", olds, old, answered=every),

@@ -67,7 +67,7 @@ from compatkit.experiments.planning.rehearsal import (
 )
 from ..planning.shapes import SIZES, hub_shape
 from ..reporting.expressions import to_data
-from ..reporting.result_tables import UNTREATED, Row, Text, combined
+from ..reporting.result_tables import SCORES, UNTREATED, Row, Text, combined
 from ..running.parameters import choose_scale
 from ..running.published import published_first
 from ..running.runs import Run, finish_shared_runs, home
@@ -114,18 +114,29 @@ class LanguageTable:
     copies: bool = False  # the old adapter is put onto the new base
     shots: bool = False  # nothing is trained: bases answer with examples before the question
     usual: str = "a"  # the upgrades at the small scales
+    title: str = ""  # "": table, and its name
+    of_two: str = ""  # what must be said where every question has two choices
+    printed: Mapping[str, str] = field(default_factory=dict)  # measure → the paper's table
     about: Mapping = field(default_factory=lambda: {"curves": ("probability",)})  # of its results
 
 
 TABLES = {
-    "main": LanguageTable(),
+    "main": LanguageTable(printed={"choice": "3", "number": "4", "rouge1": "5"}),
     "3": LanguageTable("choice"),
     "4": LanguageTable("number"),
     "5": LanguageTable("rouge1"),
     "6": LanguageTable("choice", MASK_ROWS),
-    "figure4": LanguageTable(settings={}, pairs=True, about={"form": "flips of pairs"}),
-    "figure5": LanguageTable("choice", usual="ab", about={"form": "inconsistency of pairs"}),
-    "dial": LanguageTable("choice", DIAL | ALONE),
+    "figure4": LanguageTable(
+        settings={}, pairs=True, title="figure 4", about={"form": "flips of pairs"}
+    ),
+    "figure5": LanguageTable(
+        "choice",
+        usual="ab",
+        title="figure 5",
+        of_two="with two choices an inconsistency flip is a negative flip; HellaSwag has four",
+        about={"form": "inconsistency of pairs"},
+    ),
+    "dial": LanguageTable("choice", DIAL | ALONE, title="dial"),
     "copied": LanguageTable(settings={}, copies=True),
     "shots": LanguageTable("choice", {}, shots=True, about={"form": "shots"}),
 }
@@ -311,6 +322,14 @@ def measure_for(table: str, task: Questions) -> str:
     return by
 
 
+def _letters(upgrade: str, table: str, scale: str) -> str:
+    """The upgrades that are asked for, or those of the table."""
+    if upgrade != "auto":
+        return upgrade
+    whole = _OF_ONE_SHAPE["paper"] if TABLES[table].copies else "abcd"
+    return whole if scale == "paper" else TABLES[table].usual
+
+
 def paper_upgrades(
     upgrade: str,  # auto (those of the paper) or a letter
     table: str,
@@ -318,19 +337,16 @@ def paper_upgrades(
     """Name → (old base, new base) at the paper scale; figure 4 has all pairs of both families."""
     if TABLES[table].pairs:
         return {" → ".join(pair): pair for pair in family_pairs(PAPER_FAMILIES)}
-    usual = _OF_ONE_SHAPE["paper"] if TABLES[table].copies else "abcd"
-    return {
-        letter: PAPER_UPGRADES[letter][1:3] for letter in (usual if upgrade == "auto" else upgrade)
-    }
+    return {one: PAPER_UPGRADES[one][1:3] for one in _letters(upgrade, table, "paper")}
 
 
 def _refuse_other_shapes(upgrade: str, table: str, scale: str) -> None:
     """ValueError for the old adapter on a base of another shape."""
-    if TABLES[table].copies and upgrade not in ("auto", *_OF_ONE_SHAPE[scale]):
-        able = ", ".join(_OF_ONE_SHAPE[scale])
+    able = _OF_ONE_SHAPE[scale]
+    if TABLES[table].copies and not set(_letters(upgrade, table, scale)) <= set(able):
         raise ValueError(
             f"table copied puts the old adapter onto the new base, and upgrade {upgrade}'s has "
-            f"another shape: -p upgrade is one of {able}"
+            f"another shape: -p upgrade is one of {', '.join(able)}"
         )
 
 
@@ -357,12 +373,12 @@ def small_upgrades(upgrade: str, table: str, scale: str) -> dict:
     """
     if TABLES[table].pairs:
         return {" → ".join(pair): pair for pair in family_pairs((tuple(VERSIONS[scale]),))}
-    if upgrade not in ("auto", *SMALL_UPGRADES):
+    letters = _letters(upgrade, table, scale)
+    if not set(letters) <= set(SMALL_UPGRADES):
         raise ValueError(
             f"upgrade {upgrade!r} is of the paper's models; at {scale} scale there are "
             f"{', '.join(SMALL_UPGRADES)}"
         )
-    letters = TABLES[table].usual if upgrade == "auto" else upgrade
     return {letter: SMALL_UPGRADES[letter] for letter in letters}
 
 # %% ../../../nbs/experiments/studies/language_study.ipynb #065f4130
@@ -375,7 +391,8 @@ def scale_and_upgrades(chosen: SimpleNamespace, task: Questions) -> tuple:
     if TABLES[chosen.table].shots:
         return _scale_with_shots(chosen, task)
     sums = task.name == "arithmetic"
-    small = chosen.upgrade not in ("auto", *PAPER_UPGRADES)  # and none of the paper's
+    # and none of the paper's
+    small = not set(_letters(chosen.upgrade, chosen.table, "paper")) <= set(PAPER_UPGRADES)
     if small:
         _refuse_small(chosen.upgrade, chosen.scale, task)
     wanted, missing = {} if small else paper_upgrades(chosen.upgrade, chosen.table), {}
@@ -777,7 +794,7 @@ def by_measure(study: LanguageStudy, runs: Sequence[Run], by: str = "") -> tuple
 def measured_upgrade(study: LanguageStudy, name: str, by: str = "") -> Upgrade:
     """An upgrade by a measure; its rows are of right and wrong, or of scores."""
     runs, (old, new) = study.runs[name], study.upgrades[name]
-    kind = ScoredUpgrade if (by or study.measure) == "rouge1" else Upgrade
+    kind = ScoredUpgrade if (by or study.measure) in SCORES else Upgrade
     bases = words_for(study, old), words_for(study, new)
     return kind(
         name, study.task, *bases, by_measure(study, runs.olds, by), by_measure(study, runs.news, by)

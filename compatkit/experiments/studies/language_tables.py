@@ -29,6 +29,7 @@ from ..models.language_trainings import CompatibilitySetting
 from ..models.upgrades import answers
 from ..reporting.expressions import to_data
 from compatkit.experiments.reporting.result_tables import (
+    SCORES,
     ResultTable,
     Row,
     Text,
@@ -237,8 +238,7 @@ def printed(study: LanguageStudy, name: str) -> dict:
     """The paper's figures of an upgrade, where task, upgrade and models are the paper's."""
     if study.scale != "paper" or study.wiring or name not in PAPER_UPGRADES:
         return {}
-    usual = {"choice": "3", "number": "4", "rouge1": "5"}[study.measure]
-    table = usual if study.chosen.table == "main" else study.chosen.table
+    table = study.table.printed.get(study.measure, study.chosen.table)
     return paper_figures("muscle", table, task=study.chosen.task, upgrade=PAPER_UPGRADES[name].name)
 
 # %% ../../../nbs/experiments/studies/language_tables.ipynb #8605a460
@@ -320,11 +320,8 @@ def _notes_on_measures(study: LanguageStudy) -> list[str]:
             "ROUGE-1 is a mean over examples; NFR_D and PFR_D: shares that got worse and better; "
             "as old: equal texts; M_g and M_r: mean sizes, in points"
         )
-    if study.chosen.table == "figure5" and all(len(one.choices) == 2 for one in study.task.test):
-        lines.append(
-            "with two choices an inconsistency flip is a negative flip; HellaSwag has four"
-        )
-    return lines
+    of_two = study.table.of_two and all(len(one.choices) == 2 for one in study.task.test)
+    return [*lines, study.table.of_two] if of_two else lines
 
 
 def result_table(
@@ -334,12 +331,10 @@ def result_table(
     name: str | None = None,  # the upgrade; None: all of them
 ) -> ResultTable:
     """The rows with title, notes, the paper's figures and the command."""
-    by, table = by or study.measure, study.chosen.table
+    by = by or study.measure
     names = study.upgrades if name is None else [name]
     unfit = next(filter(None, (upgrade_at_chance(study, one, by) for one in names)), "")
-    which = (
-        table.replace("figure", "figure ") if name is None or table == "dial" else f"table {table}"
-    )
+    which = study.table.title or f"table {study.chosen.table}"
     parts = (
         study.task.title,
         f"upgrade {name}" if name else "",
@@ -351,7 +346,7 @@ def result_table(
     title = ", ".join(filter(None, parts)) + (": wiring only" if study.wiring else "")
     paper = printed(study, name) if name and by == study.measure else {}
     about = notes(study, name) + changes_beside(rows, paper)
-    quantity = "ROUGE-1" if by == "rouge1" else "accuracy"
+    quantity = SCORES.get(by, "accuracy")
     given = {"unjudged": unfit, "measure": by, "examples": "questions"}
     given |= study.table.about
     given |= {"reported": "test" if study.scale == "paper" else "selection"}

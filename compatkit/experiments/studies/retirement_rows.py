@@ -240,17 +240,18 @@ STUDENTS = {  # name → lesson, whether from the old weights, the row's name
 
 def students_of(
     value: str,  # names with commas, or "auto"
-    upgrade: str | None = None,  # where given: those that fit it, as a dictionary of STUDENTS
+    # whether old and new are of one; where given: those that fit, as a dictionary of STUDENTS
+    one_architecture: bool | None = None,
 ) -> str | dict:
     """The parameter as it was given, or what it asks for; ValueError for an unknown name."""
     names = [name.strip() for name in value.split(",")]
-    usual = ["self", "rule"] + ["rule_from_old"] * (upgrade == "data")
+    usual = ["self", "rule"] + ["rule_from_old"] * bool(one_architecture)
     names = usual if names == ["auto"] else names
     if unknown := [name for name in names if name not in STUDENTS]:
         raise ValueError(f"{unknown[0]!r} is none of {', '.join(STUDENTS)}, or auto")
-    if upgrade is None:
+    if one_architecture is None:
         return value
-    if upgrade != "data" and "rule_from_old" in names:
+    if not one_architecture and "rule_from_old" in names:
         raise ValueError("rule_from_old asks for one architecture: upgrade data")
     return {name: STUDENTS[name] for name in names}
 
@@ -306,7 +307,7 @@ def together_rows(rows: RetirementRows, max_nfr: float) -> list[Row]:
     )
     found = [rows.chosen(mixed)]
     rows.costs[mixed.name] = TWO_MODELS
-    from_old = models.upgrade == "data"
+    from_old = models.one_architecture
     runs = [models.student("rule", seed, 1.0, from_old) for seed in rows.seeds]
     if from_old:
         lines = [("interpolation (BCWI)", models.news, models.new_recipe, DRAWN)]
@@ -444,7 +445,7 @@ def keep_retirement(models: RetirementStudy, table: ResultTable, picture: object
     study, chosen = models.study, models.study.chosen
     if chosen.keep_results:
         study.publish()
-        own = [chosen.upgrade] if chosen.upgrade != "data" else []
+        own = [] if models.one_architecture else [chosen.upgrade]
         name = "-".join([study.notebook, chosen.task, study.scale, *own, chosen.table])
         keep_table(table, name, {"": picture} if picture is not None else None)
         print(f"kept {name} in results/")

@@ -106,7 +106,7 @@ def pick(
     return Picked(values[int(np.argmax(accuracy)) if best is None else best], best is not None)
 
 # %% ../../../nbs/experiments/studies/retirements.ipynb #rtr00031
-UPGRADES = ("data", "a", "b")
+UPGRADES = ("data", "a", "b")  # the data alone, from half of the layers, from a linear model
 
 
 class Cost(NamedTuple):
@@ -206,14 +206,18 @@ class RetirementStudy:
     # models
     # ----------------------------------------------------------------------------------------------
 
+    @property
+    def one_architecture(self) -> bool:
+        """Whether the upgrade changes the data alone."""
+        return self.old_recipe == self.first_recipe
+
     def plan(self, students: int = 0, treated: int = 0) -> None:
         """Say what will be trained; `students` and `treated` are numbers a seed."""
         seeds, update = self.study.seeds, self.update
         labelled, pool_size = len(update.new.train), len(self.traffic.rows)
         longer = self.student_recipe.epochs * (labelled + pool_size) / labelled
         olds = 1 if self.old_recipe.deterministic else seeds
-        if self.old_recipe == self.first_recipe:  # the beginnings are the old models
-            olds = 0
+        olds = 0 if self.one_architecture else olds  # the beginnings are the old models
         print(f"{pool_size:,} unlabelled examples, {labelled:,} labelled")
         self.study.plan(
             f"{update.name}, upgrade {self.upgrade}",
@@ -238,9 +242,9 @@ class RetirementStudy:
     def _old(self, seed: int, start: Run) -> Run:
         """The old model of a seed."""
         splits = ("new_train", *JUDGED)
-        if self.upgrade == "data":
+        if self.one_architecture:
             return start
-        if self.upgrade == "b":
+        if self.old_recipe.deterministic:
             return train_once(self.update.old, self.old_recipe, seed, splits=splits)
         given = {"stage": "old", "splits": splits, **self.arguments}
         return update_once(self.update, self.old_recipe, seed, **given)
@@ -275,7 +279,7 @@ class RetirementStudy:
 
     def student(self, lesson: str, seed: int, price: float = 1.0, from_old: bool = False) -> Run:
         """A student of a seed; ValueError for old weights of another architecture."""
-        if from_old and self.upgrade != "data":
+        if from_old and not self.one_architecture:
             raise ValueError(
                 f"upgrade {self.upgrade} changes the architecture: a student cannot begin with "
                 "the old weights"
@@ -401,10 +405,7 @@ def _behind(*each: Callable) -> Callable:
 
 def _old_recipe(first: Recipe, upgrade: str, half: Recipe | None = None) -> Recipe:
     """The old model's recipe of an upgrade; ValueError for another upgrade."""
-    if upgrade not in UPGRADES:
+    known = dict(zip(UPGRADES, (first, half or half_recipe(first), Recipe("linear"))))
+    if upgrade not in known:
         raise ValueError(f"upgrade {upgrade!r} is not one of {', '.join(UPGRADES)}")
-    if upgrade == "b":
-        return Recipe("linear")
-    if upgrade == "data":
-        return first
-    return half or half_recipe(first)
+    return known[upgrade]

@@ -39,7 +39,7 @@ from compatkit.experiments.reporting.expressions import (
 from ..reporting.result_tables import Row, Text, kept_tables
 from ..running.published import published_runs
 from ..running.runs import Run
-from ..running.store import KeptName
+from ..running.store import BORROWING, KeptName
 from .study import labels_of
 from .untreated_runs import Labelled
 from ...metrics import curve_over_seeds, lowest_nfr
@@ -145,13 +145,9 @@ def mixture_rows(upgrade: Upgrade) -> list[Row]:
     for space, words in (("probability", "probabilities"), ("logit", "logits")):
         rows.append(upgrade.mix_row(space, TRIED_WEIGHTS))
         name = f"old-new {words}, half and half + rule"
-        rows.append(rule_row(upgrade, name, _halves(upgrade, space), "old logits"))
+        halves = [Mix(*pair, 0.5, space) for pair in zip(upgrade.olds, upgrade.paired)]
+        rows.append(rule_row(upgrade, name, halves, "old logits"))
     return rows
-
-
-def _halves(upgrade: Upgrade, space: str) -> list[Mix]:
-    """Both models in equal parts, one a seed."""
-    return [Mix(old, new, 0.5, space) for old, new in zip(upgrade.olds, upgrade.paired)]
 
 
 def ensemble_size(upgrade: Upgrade) -> int:
@@ -189,7 +185,7 @@ def published_method(
     runs, labels = published_runs(), labels_of(upgrade.task)
     for name, table in kept_tables().items():
         parts = KeptName.of(name)
-        if parts.notebook == "decisions" or parts[1:4] != (upgrade.task.name, scale, upgrade.name):
+        if parts.notebook in BORROWING or parts[1:4] != (upgrade.task.name, scale, upgrade.name):
             continue
         for row in (row for row in table.rows if row.method == method):
             treated = [runs[one] for one in row.records[: len(upgrade.olds)] if one in runs]

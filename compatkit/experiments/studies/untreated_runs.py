@@ -17,7 +17,13 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 # %% ../../../nbs/experiments/studies/untreated_runs.ipynb #47f8a9e6
-from ..models.recipes import Experiment, Recipe, at_scale, upgrade_recipes
+from compatkit.experiments.models.recipes import (
+    TEXT_UPGRADES,
+    Experiment,
+    Recipe,
+    at_scale,
+    upgrade_recipes,
+)
 from ..models.upgrades import Upgrade
 from ..running.parameters import SCALES, choose_scale
 from ..running.published import PublishedRun, published
@@ -155,12 +161,12 @@ class UntreatedRuns:
         """(old runs, new runs) of an upgrade, from the first group that has every seed, today's
         recipe before others; None for a side without one.
         """
-        groups, seeds = self.groups(scale), self.chosen.seeds
+        groups, seeds, of_text = self.groups(scale), self.chosen.seeds, TEXT_UPGRADES[upgrade]
         first, second = (
             sorted(groups, key=lambda group: group.recipe != recipe)
             for recipe in self._todays(scale, upgrade)
         )
-        olds = [group.olds(seeds) for group in first if group.linear == (upgrade == "b")]
+        olds = [group.olds(seeds) for group in first if group.linear == of_text.linear]
         news = [group.news(seeds) for group in second]
         return tuple(next(filter(None, side), None) for side in (olds, news))
 

@@ -298,9 +298,8 @@ def test_a_ratio_varies_as_its_bootstrap_says():
 
 def test_sizes_of_changes_are_means_of_what_changed():
     old, new = np.array([0.5, 0.5, 0.2, 0.4]), np.array([0.7, 0.4, 0.6, 0.4])
-    kept = SimpleNamespace(by="rouge1", known=None)
-    seen = Seen(kept)
-    seen._pairs = {"it": [(SimpleNamespace(score=old), SimpleNamespace(score=new))]}
+    seen = Seen(SimpleNamespace(known=None))
+    seen._pairs = {"it": [tuple(SimpleNamespace(label=None, score=one) for one in (old, new))]}
     assert seen.values("it", GAINS).mean() == pytest.approx((0.2 + 0.4) / 2)
     assert seen.values("it", NFR).tolist() == [[0, 1, 0, 0]]
 

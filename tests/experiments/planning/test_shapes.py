@@ -3,7 +3,7 @@
 import pytest
 
 from compatkit.experiments.models.language_recipes import PAPER_UPGRADES
-from compatkit.experiments.models.recipes import PAPER, PAPER_UPGRADE, ROBERTA, Recipe
+from compatkit.experiments.models.recipes import PAPER, ROBERTA, TEXT_UPGRADES, Recipe
 from compatkit.experiments.planning.rehearsal import Step
 from compatkit.experiments.planning.shapes import (
     MODELS,
@@ -39,7 +39,7 @@ def test_shapes_have_the_published_number_of_parameters(name):
 
 
 def test_every_model_that_a_recipe_names_has_a_shape():
-    assert {*PAPER, *PAPER_UPGRADE.values(), ROBERTA} <= set(MODELS)
+    assert {*PAPER, *(one.new for one in TEXT_UPGRADES.values()), ROBERTA} <= set(MODELS)
     assert {name for pair in PAPER_UPGRADES.values() for name in pair[1:3]} <= set(MODELS)
 
 

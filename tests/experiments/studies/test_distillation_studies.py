@@ -111,17 +111,17 @@ def test_cifar_begins_with_the_classes_of_another_set(monkeypatch):
 
 
 def test_texts_fine_tune_but_for_table_2a(monkeypatch):
-    asked = []
+    asked, small, large = [], tiny.RECIPE, replace(tiny.RECIPE, layers=9)
 
     def sizes(experiment, encoder, from_scratch, pretrained, old_encoder):
         asked.append((encoder, from_scratch, pretrained))
-        return "small", "large"
+        return small, large
 
     monkeypatch.setattr(module, "two_sizes", sizes)
     for table in ("main", "2a", "mrpc"):
         chosen = parameters(task="mrpc", table=table, encoder="mine")
         update = update_of(Study("d", chosen, Experiment(tiny.task(), "mini", "asked for")))
-        assert update.new_recipe == ("large" if table == "mrpc" else "small")
+        assert update.new_recipe == (large if table == "mrpc" else small)
     assert asked == [("mine", False, ()), ("mine", True, ()), ("mine", False, ())]
 
 
@@ -509,6 +509,6 @@ def test_figures_are_those_of_the_tables_paper(begun, monkeypatch):
     asked = []
     for table in ("main", "4", "mrpc"):
         models = begun(table)
-        monkeypatch.setattr(models.study, "figures", lambda *given, **more: asked.append(given))
+        monkeypatch.setattr(models.study, "figures", lambda *one, **task: asked.append(one) or {})
         models.figures()
-    assert asked == [("pct", "2a"), ("pct", "4"), ("bcwi", "architecture")]
+    assert asked == [("pct", "2a"), ("pct", "2b"), ("pct", "4"), ("bcwi", "architecture")]

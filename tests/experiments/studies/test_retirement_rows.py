@@ -95,7 +95,7 @@ def test_caches_of_a_share_answer_the_test_split(models, rows):  # noqa: F811
 
 def test_costs_count_what_is_done(models, world):  # noqa: F811
     found, traffic = RetirementRows(models), world[2]
-    shown = [*found.untreated(), *main_rows(found, students_of("rule", "data"))]
+    shown = [*found.untreated(), *main_rows(found, students_of("rule", True))]
     table = cost_table(found, shown)
     assert list(table.index) == [row.method for row in shown[2:]]
     asks, steps, kept = (table[name] for name in table)
@@ -114,17 +114,17 @@ def test_costs_count_what_is_done(models, world):  # noqa: F811
 
 def test_names_of_students_are_checked():
     assert students_of("auto") == "auto" and students_of("self, rule") == "self, rule"
-    assert list(students_of("auto", "data")) == ["self", "rule", "rule_from_old"]
-    assert list(students_of("auto", "b")) == ["self", "rule"]
+    assert list(students_of("auto", True)) == ["self", "rule", "rule_from_old"]
+    assert list(students_of("auto", False)) == ["self", "rule"]
     with pytest.raises(ValueError, match="is none of self, rule"):
         students_of("teacher")
     with pytest.raises(ValueError, match="one architecture"):
-        students_of("rule_from_old", "a")
+        students_of("rule_from_old", False)
 
 
 def test_of_several_prices_selection_chooses_one_for_the_student_and_its_head(models, monkeypatch):  # noqa: F811
     found = RetirementRows(models)
-    rule = students_of("rule", "data")
+    rule = students_of("rule", True)
     assert student_rows(found, rule)[0].words == "price 1"
     monkeypatch.setattr(models, "prices", (1.0, 30.0))
     picked, headed = student_rows(found, rule)
