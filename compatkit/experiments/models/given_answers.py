@@ -136,9 +136,7 @@ def _with_ids(
     """The answers under the task's ids: the raw split's name and the number of the row. Where
     the raw test split has no labels, "test" means the split that the task reports on.
     """
-    raw = {
-        part: {one.rsplit("-", 1)[0] for one in getattr(task, part)["id"][:]} for part in SPLITS
-    }
+    raw = {part: {one.rsplit("-", 1)[0] for one in getattr(task, part)["id"][:]} for part in SPLITS}
     prefixes = set().union(*raw.values())
     own = [one for one in prefixes if one == split or one.endswith(f"-{split}")]
     own = own or sorted(raw["test"] if split == "test" else ())

@@ -31,7 +31,6 @@ from ..running.runs import Run
 from .study import Planned, Study
 from ...training.loop import Treatment
 
-
 # %% ../../../nbs/experiments/studies/fusion_studies.ipynb #76d21150
 _UNSEEN = "gated fusion" + OUT_OF_FOLD
 
