@@ -57,7 +57,7 @@ from compatkit.experiments.studies.sides import (
     teach,
 )
 from .study import Planned, Study, labels_of
-from ...training.data_updates import DataUpdate, more_classes, more_samples
+from ...training import data_updates
 from ...training.loop import Treatment, WithOldModel, load_weights
 from ...training.tasks import Task, load_task
 
@@ -77,7 +77,7 @@ class Definition:
     larger: bool = False  # the new model
     from_scratch: bool = False  # texts too
     one_start: bool = False  # both sides begin with the same weights
-    grown: Callable[[Task], DataUpdate] | None = None  # how the data grow
+    grown: str = ""  # the function of data_updates by which the data grow
     whole: bool = False  # all training images, where the other tables take a part
     answers: bool = False  # an old model of others may be there as its answers alone
     only: str = ""  # for tasks of "texts" or of "images"; "": both
@@ -98,8 +98,8 @@ TABLES = {
     "2b": replace(_STRENGTHS, one_start=True),
     "3": Definition(filters=((0, 1), (1, 0), (1, 1), (1, 2), (1, 5), (1, 10), (1, 20))),
     "4": replace(_STRENGTHS, larger=True, answers=True),
-    "5a": replace(_STRENGTHS, grown=more_samples),
-    "5b": replace(_STRENGTHS, grown=more_classes),
+    "5a": replace(_STRENGTHS, grown="more_samples"),
+    "5b": replace(_STRENGTHS, grown="more_classes"),
     "figure5": Definition(over_time=("FD-LM",)),
     "mrpc": Definition(
         ("focal, the talk's", "FD-LM", "dynamic distillation"),
@@ -162,8 +162,8 @@ def begin_distillation(
 # %% ../../../nbs/experiments/studies/distillation_studies.ipynb #7baeca90
 def update_of(
     study: Study,
-    # a table's way to grow the data → another one; for a task of which sizes alone are known
-    sized: Mapping[Callable, Callable] = {},
+    # a table's way to grow the data → one for a task of which sizes alone are known
+    sized: Mapping[str, Callable] = {},
 ) -> Update:
     """The update that the study's table is about; errors of two_sizes and of the data updates."""
     chosen, task, table = study.chosen, study.task, TABLES[study.chosen.table]
@@ -171,7 +171,8 @@ def update_of(
     base, large = two_sizes(
         study.experiment, chosen.encoder, table.from_scratch, from_hub, chosen.old_encoder
     )
-    data = sized.get(table.grown, table.grown)(task) if table.grown else None
+    ways = vars(data_updates) | dict(sized)
+    data = ways[table.grown](task) if table.grown else None
     if _has_network(study):
         return replace(_of_networks(study, base), data=data)
     new = large if table.larger else base
@@ -341,7 +342,7 @@ class DistillationStudy:
     def __init__(self, study: Study, update: Update):
         self.study, self.update, self.table = study, update, TABLES[study.chosen.table]
         grown = self.table.grown
-        study.about = {"examples": grown.__name__ if grown else "all" * self.table.whole}
+        study.about = {"examples": grown or "all" * self.table.whole}
         study.about |= {"form": "epochs"} if self.table.over_time else {}
         usual = {"smoke": 2, "mini": 3 if study.embedded else 4, "paper": 4 if grown else 16}
         self.size = study.chosen.ensemble or usual[study.scale]  # members of an ensemble
@@ -596,8 +597,8 @@ class DistillationStudy:
 
 # %% ../../../nbs/experiments/studies/distillation_studies.ipynb #60d6ea97
 HALVES = {
-    more_samples: lambda task: before_update(task, 1 / 2),
-    more_classes: lambda task: before_update(task, 1 / 2, classes=True),
+    "more_samples": lambda task: before_update(task, 1 / 2),
+    "more_classes": lambda task: before_update(task, 1 / 2, classes=True),
 }
 
 

@@ -1,12 +1,12 @@
 """The list of tables: whole, in step with the notebooks, and honest about what was made."""
 
-import ast
 import csv
 import json
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from compatkit.experiments.planning import catalogue
@@ -23,6 +23,7 @@ from compatkit.experiments.planning.catalogue import (
     survey,
 )
 from compatkit.experiments.reporting.result_tables import ResultTable, Row, keep_table
+from compatkit.experiments.running.papermill_engine import valid_values
 from compatkit.experiments.running.runs import Run, run_id, run_once
 from compatkit.experiments.running.store import extend_study
 
@@ -36,28 +37,9 @@ GENERAL = {
 
 
 def offered(notebook):
-    """The values of `table` that a notebook's check of parameters allows, read from its source."""
-    cells = json.loads((ROOT / "nbs" / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]
-    source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    if "language_parameters" in source or notebook == "muscle":
-        from compatkit.experiments.studies.language_study import TABLES
-
-        return set(TABLES)
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "common_parameters":
-            try:
-                return set(ast.literal_eval(node.args[0]))
-            except ValueError:
-                names = {one.id for one in ast.walk(node.args[0]) if isinstance(one, ast.Name)}
-                return {
-                    value.value
-                    for name in names
-                    for one in ast.walk(ast.parse(source))
-                    if isinstance(one, ast.Assign) and getattr(one.targets[0], "id", "") == name
-                    for value in ast.walk(one.value)
-                    if isinstance(value, ast.Constant) and isinstance(value.value, str)
-                }
-    raise AssertionError(f"{notebook} does not check its parameters")
+    """The values of `table` that a notebook's check of parameters allows."""
+    read = nbformat.read(ROOT / "nbs" / f"{notebook}.ipynb", as_version=4)
+    return set(valid_values(read, {})["table"])
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
