@@ -747,7 +747,8 @@ def show(browser, tmp_path):
         return browser
 
     yield open_page
-    assert {address.partition("#")[0] for address in requests(browser)} <= set(opened)
+    own = {one.partition("#")[0] for one in requests(browser) if not one.startswith("chrome:")}
+    assert own <= set(opened)  # the browser's first tab may still have been loading its own parts
     assert complaints(browser) == []
 
 
