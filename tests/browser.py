@@ -67,6 +67,15 @@ def chromium(profile):
         options=options, service=webdriver.ChromeService(executable_path=driver)
     )
     try:
+        # the browser loads the parts of its own first page whenever it comes to it, also into the
+        # middle of a test; a second tab has none
+        first = running.current_window_handle
+        running.switch_to.new_window("tab")
+        second = running.current_window_handle
+        running.switch_to.window(first)
+        running.close()
+        running.switch_to.window(second)
+        requests(running), complaints(running)
         yield running
     finally:
         running.quit()

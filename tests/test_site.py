@@ -409,7 +409,6 @@ def show(browser, address):
         browser.get(address + page)
         return browser
 
-    browser.get("about:blank")  # the browser's own first page asks for its parts
     requests(browser)
     yield open_page
     assert not [
