@@ -403,10 +403,17 @@ def address(built):
 @pytest.fixture
 def show(browser, address):
     """Opens a page; afterwards the browser must have asked nobody but this server."""
+    from selenium.webdriver.support.ui import WebDriverWait
 
     def open_page(page, **how):
         screen(browser, **how)
         browser.get(address + page)
+        WebDriverWait(browser, 20).until(  # once, under load, the page before was still there
+            lambda running: running.execute_script(
+                "return document.readyState === 'complete' && location.href === arguments[0]",
+                address + page,
+            )
+        )
         return browser
 
     requests(browser)
