@@ -895,6 +895,8 @@ def models_words(
     parts: KeptName,
 ) -> str:
     """Which of a task's models a table is about, in words; "" where its name does not say it."""
+    if parts.start:
+        return "from a pretrained network"
     if parts.last in _PLACES:
         return _PLACES[parts.last]
     decided = parts.variants if parts.notebook in BORROWING else ()

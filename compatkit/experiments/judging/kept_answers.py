@@ -89,9 +89,9 @@ def _of_examples(task) -> dict:
     }
 
 
-def _trained_on(task: "Task", examples: str, scale: str) -> "Task":
+def _trained_on(task: "Task", examples: str, scale: str, start: str = "") -> "Task":
     """The task with the part of its training split that a table's new models saw."""
-    whole = scale == "mini" and (examples == "all" or takes_all_images(task))
+    whole = scale == "mini" and not start and (examples == "all" or takes_all_images(task))
     return task if whole else at_scale(task, scale)
 
 
@@ -103,6 +103,7 @@ def truth_of(
     examples: str = "",  # as the table has it
     data_dir: str | None = None,  # else $COMPATKIT_DATA, else the hub
     scale: str = "mini",  # of the table, on which the old model's part of the data depends
+    start: str = "",  # as its name has it: from pretrained weights mini takes fewer images
 ) -> Truth:
     """The labels of a table's examples; errors of `load_task` where the data are not at hand."""
     if examples == "questions":
@@ -116,7 +117,7 @@ def truth_of(
     data = load_task(task, data_dir)
     if examples not in _OF_IMAGES:
         return Truth(_of_examples(data))
-    update = getattr(data_updates, examples)(_trained_on(data, examples, scale))
+    update = getattr(data_updates, examples)(_trained_on(data, examples, scale, start))
     return Truth(_of_examples(data), update)
 
 # %% ../../../nbs/experiments/judging/kept_answers.ipynb #6838508f
@@ -198,11 +199,11 @@ class Shelf:
         self.tables, self.runs = kept_tables(results), published_runs(results)
         self.data_dir, self._truths, self._kept = data_dir or None, {}, {}
 
-    def truth(self, task: str, examples: str, scale: str = "mini") -> Truth:
+    def truth(self, task: str, examples: str, scale: str = "mini", start: str = "") -> Truth:
         """The labels of a table's examples, loaded once."""
-        key = task, examples, scale
+        key = task, examples, scale, start
         if key not in self._truths:
-            self._truths[key] = truth_of(task, examples, self.data_dir, scale)
+            self._truths[key] = truth_of(task, examples, self.data_dir, scale, start)
         return self._truths[key]
 
     def run(self, name: str, truth: Truth, by: str = "") -> KeptRun:
@@ -225,8 +226,8 @@ class KeptTable:
     def __init__(self, shelf: Shelf, name: str, table: ResultTable):
         self.shelf, self.name, self.table = shelf, name, table
         parts = KeptName.of(name)
-        self.notebook, self.task, self.scale, self.upgrade, self.kind, _ = parts
-        self.variant = parts.last
+        self.notebook, self.task, self.scale, self.upgrade, self.kind, *_ = parts
+        self.variant, self.start = parts.last, parts.start
         self.seeds = max(row.seeds for row in table.rows)
         self.by = table.measure
         self.scored = self.by in SCORES  # else answers are right or wrong
@@ -235,7 +236,7 @@ class KeptTable:
     @cached_property
     def truth(self) -> Truth:
         """The labels of its examples."""
-        return self.shelf.truth(self.task, self.table.examples, self.scale)
+        return self.shelf.truth(self.task, self.table.examples, self.scale, self.start)
 
     @cached_property
     def rows(self) -> dict[str, Row]:
@@ -412,7 +413,7 @@ def _task_of(kept: KeptTable) -> "Task":
     if kept.truth.update is not None:
         return kept.truth.update.new
     task = load_task(kept.task, kept.shelf.data_dir)
-    return _trained_on(task, kept.table.examples, kept.scale)
+    return _trained_on(task, kept.table.examples, kept.scale, kept.start)
 
 
 def kept_upgrade(

@@ -188,7 +188,7 @@ def title_of(
     subject = _SUBJECTS.get(parts.notebook, parts.notebook.replace("_", " ").capitalize())
     task = TASK_TITLES.get(parts.task, parts.task)
     where = f"{task}, upgrade {parts.upgrade}" if parts.upgrade else task
-    if variant and (told := models_words(parts)):
+    if (variant or parts.start) and (told := models_words(parts)):
         where, variant = f"{where} {told}", ""
     what = f"{table}, {variant}," if variant else table
     return f"{subject}, {what} on {where} ({parts.scale} scale)"
@@ -636,6 +636,7 @@ def _csv_rows(name: str, row: Row) -> Iterator[dict[str, object]]:
 def _csv_row(name: str, row: Row) -> dict[str, object]:
     """A row of a table as a row of the csv, in means over seeds."""
     parts = KeptName.of(name)
+    table = filter(None, (parts.table, parts.start, *parts.variants))
     about = {
         "study": study_name(name),
         "paper": paper_of(name).title,
@@ -645,7 +646,7 @@ def _csv_row(name: str, row: Row) -> dict[str, object]:
     about |= {
         "upgrade": parts.upgrade,
         "scale": parts.scale,
-        "table": ", ".join((parts.table, *parts.variants)).replace("_", " "),
+        "table": ", ".join(table).replace("_", " "),
     }
     about |= {"method": row.method, "setting": row.words, "seeds": row.seeds}
     pairs = {"accuracy": row.accuracy, "nfr": row.nfr, "pfr": row.pfr, "agreement": row.as_old}

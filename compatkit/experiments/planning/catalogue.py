@@ -32,7 +32,7 @@ from compatkit.experiments.running.runs import (
     results_folder,
     run_id,
 )
-from ..running.store import KeptName
+from ..running.store import PRETRAINED, KeptName
 
 # %% ../../../nbs/experiments/planning/catalogue.ipynb #01907ddd
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Entry:
     upgrade: str = ""  # the notebook's parameter, where an upgrade is a table of its own
     models_of: str = ""  # the notebook's parameter: a kept table, with {task} and {scale}
     answers: str = ""  # the notebook's parameter: answers of models that others trained
+    encoder: str = ""  # the notebook's parameter: the pretrained network of images
 
     @property
     def name(self) -> str:
@@ -70,8 +71,8 @@ class Entry:
 
     @property
     def whose(self) -> str:
-        """Whose answers are given, as a kept table's name says it."""
-        return Path(self.answers).name
+        """Whose answers are given, or how models begin, as a kept table's name says it."""
+        return PRETRAINED if self.encoder else Path(self.answers).name
 
     def tasks(self, scale: str) -> tuple:
         """The tasks at smoke, mini or paper."""
@@ -94,9 +95,10 @@ def _of(
     upgrade: str = "",
     models_of: str = "",
     answers: str = "",
+    encoder: str = "",
 ) -> list:
     """Entries that share their tasks, from table → what it shows."""
-    shared = mini, paper_scale, smoke, also, upgrade, models_of, answers
+    shared = mini, paper_scale, smoke, also, upgrade, models_of, answers, encoder
     return [Entry(paper, notebook, table, words, *shared) for table, words in shows.items()]
 
 
@@ -170,6 +172,19 @@ CATALOGUE = (
         (),
         (),
         answers="cifar10_resnets/resnet20",
+    ),
+    *_of(
+        "Positive-Congruent Training",
+        "distillation",
+        {
+            "2b": "table 2b: both sides fine-tuned from a network pretrained on ImageNet",
+            "5a": "table 5a: half of the samples, then all, from the same start",
+            "5b": "table 5b: classes added, from the same start",
+        },
+        ("cifar10",),
+        (),
+        (),
+        encoder="google/mobilenet_v2_1.0_224",
     ),
     *_of(
         "Positive-Congruent Training",
@@ -482,6 +497,7 @@ class Job:
             | ({"upgrade": self.entry.upgrade} if self.entry.upgrade else {})
             | ({"models_of": models_of} if models_of else {})
             | ({"answers": self.entry.answers} if self.entry.answers else {})
+            | ({"encoder": self.entry.encoder} if self.entry.encoder else {})
             | ({"seeds": self.seeds} if self.seeds else {})
             | ({"keep_results": True} if self.keep else {})
         )

@@ -47,6 +47,7 @@ from ..planning.shapes import before_update
 from ..reporting.expressions import Mean
 from ..reporting.result_tables import Row, Text, combined
 from ..running.runs import Run
+from ..running.store import PRETRAINED
 from compatkit.experiments.studies.sides import (
     Compared,
     Seen,
@@ -344,6 +345,7 @@ class DistillationStudy:
         grown = self.table.grown
         study.about = {"examples": grown or "all" * self.table.whole}
         study.about |= {"form": "epochs"} if self.table.over_time else {}
+        study.start = PRETRAINED if _has_network(study) else ""
         usual = {"smoke": 2, "mini": 3 if study.embedded else 4, "paper": 4 if grown else 16}
         self.size = study.chosen.ensemble or usual[study.scale]  # members of an ensemble
         self.with_ensembles = self.table.ensembles and not update.given

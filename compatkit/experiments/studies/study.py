@@ -555,6 +555,7 @@ class Study:
         self._planned: list[Planned] | None = None  # once a plan was said
         self._seconds, self._bar = 0.0, None
         self.about: dict = {}  # what its tables are: form, examples and curves, as they have them
+        self.start = ""  # how its models begin, as a kept table's name says it
         self.asked = self.seeds  # while seeds are done one after another, `seeds` is fewer
 
     @property
@@ -920,12 +921,13 @@ class Study:
 
     def keep(self, table: ResultTable, *parts: str, picture: "Figure | None" = None) -> None:
         """With keep_results: publish the runs and keep the table under
-        notebook-task-scale-parts.
+        notebook-task-scale-start-parts.
         """
         if not self.chosen.keep_results:
             return
         self.publish()
-        name = "-".join([self.notebook, self.task.name, self.scale, *filter(None, parts)])
+        parts = self.notebook, self.task.name, self.scale, self.start, *parts
+        name = "-".join(filter(None, parts))
         keep_table(table, name, {"": picture} if picture is not None else None)
         print(f"kept {name} in results/{study_name(name)}")
 

@@ -250,14 +250,19 @@ def test_logits_that_nothing_reads_go_and_answers_stay(tmp_path):
 @pytest.mark.parametrize(
     ("name", "parts", "last"),
     [
-        ("bcwi-mrpc-mini-main", ("bcwi", "mrpc", "mini", "", "main", ()), "main"),
-        ("gated_fusion-sst2-mini-b-2", ("gated_fusion", "sst2", "mini", "b", "2", ()), "2"),
+        ("bcwi-mrpc-mini-main", ("bcwi", "mrpc", "mini", "", "main", (), ""), "main"),
+        ("gated_fusion-sst2-mini-b-2", ("gated_fusion", "sst2", "mini", "b", "2", (), ""), "2"),
         (
             "gated_fusion-x-mini-a-main-out_of_fold",
-            ("gated_fusion", "x", "mini", "a", "main", ("out_of_fold",)),
+            ("gated_fusion", "x", "mini", "a", "main", ("out_of_fold",), ""),
             "out_of_fold",
         ),
-        ("gated_fusion-x-mini-1", ("gated_fusion", "x", "mini", "", "1", ()), "1"),
+        ("gated_fusion-x-mini-1", ("gated_fusion", "x", "mini", "", "1", (), ""), "1"),
+        (
+            "distillation-x-mini-pretrained-5a",
+            ("distillation", "x", "mini", "", "5a", (), "pretrained"),
+            "5a",
+        ),
     ],
 )
 def test_a_kept_name_falls_into_its_parts(name, parts, last):
