@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from compatkit.experiments.studies.weight_planes import (
-    Family,
+    SeedModels,
     Plane,
     all_lines,
     distance,
@@ -33,7 +33,7 @@ def family():
     """Three small models that were not trained."""
     rows = {name: tiny.data(16, seed) for seed, name in enumerate(("new_selection", "new_test"))}
     old, new, target = (tiny.model(seed, dropout=0.0).eval() for seed in (1, 2, 3))
-    return Family(old, {"new": new, "target": target}, rows)
+    return SeedModels(old, {"new": new, "target": target}, rows)
 
 
 def test_the_plane_holds_its_three_models(family):
