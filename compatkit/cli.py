@@ -590,7 +590,9 @@ def _decide(given: SimpleNamespace) -> int:
         out = outputs.add(given.out, "--out")
         kept = outputs.add(given.rule, "--rule") if choosing and given.rule else None
         try:
-            choice, rule = _certified(given, rename) if choosing else (None, DecisionRule.load(given.rule))
+            choice, rule = (
+                _certified(given, rename) if choosing else (None, DecisionRule.load(given.rule))
+            )
         except TooFewExamples as error:
             _print_error(str(error))
             return 3
@@ -912,8 +914,7 @@ def _plan(names, task, seeds, device, memory, json):
     from textwrap import fill
 
     from compatkit.experiments.planning.catalogue import jobs
-    from compatkit.experiments.plans import distinct_hours
-    from compatkit.experiments.plans import plan_jobs
+    from compatkit.experiments.plans import distinct_hours, plan_jobs
 
     plans = []
     for one in plan_jobs(jobs(names, "paper", task, seeds), device, memory):

@@ -13,7 +13,7 @@ import numpy as np
 
 # %% ../../nbs/compare/clusters.ipynb #cl000006
 from .pair import Pair, names_a_group
-from .repeats import Counts, corrected, mean_gain_interval, rate_interval, sign_flip_p
+from .repeats import Counts, corrected, rate_interval, sign_flip_p, t_interval
 from .slices import as_categories
 from ..support.messages import near
 
@@ -81,7 +81,7 @@ def measures(counts: Counts, codes: np.ndarray, level: float) -> dict:
     rates = {"accuracy_old": a, "accuracy_new": b, "nfr": a * (1 - b), "pfr": (1 - a) * b}
     found = {name: _rate(values, codes, level) for name, values in rates.items()}
     p = sign_flip_p(np.bincount(codes, weights=counts.whole_gains()[0]))
-    low, high, p = mean_gain_interval(contributions(b - a, codes), p, level)
+    low, high, p = t_interval(contributions(b - a, codes), p, level)
     found["accuracy_gain"] = _estimate(b - a, codes, (low, high))
     found["mcnemar"] = {"value": p, "n": int((a != b).sum())}
     if (beyond := corrected(counts)) is not None:

@@ -498,7 +498,7 @@ def _gaps(source: AnswerSource, name: str, rows: np.ndarray) -> str:
     return f"{source.name}: {name} missing or not finite for ids {ids}"
 
 
-def _sureness(old: AnswerSource, new: AnswerSource, rows: JoinedRows, answers: dict) -> tuple[dict, list[str]]:
+def _sureness(old: AnswerSource, new: AnswerSource, rows: JoinedRows, answers: dict) -> tuple:
     """old_sureness and new_sureness for a Pair, empty where a side has no probabilities or there
     are no labels; and notes where they cannot be used, or are probabilities called logits.
     """
@@ -585,7 +585,7 @@ def pair_of_sources(
     columns: Sequence[str] | None = None,  # to slice by
     names: tuple[str, str] | None = None,  # of the versions; those of the sources by default
     wanted: Wanted = Wanted(),  # errors of examples without a value, and the score that is right
-    truth: AnswerSource | None = None,  # with the ids and labels of these examples and perhaps of more
+    truth: AnswerSource | None = None,  # ids and labels of these examples, perhaps of more
 ) -> Pair:
     """The Pair of two sources. Raises ValueError naming what does not fit."""
     import polars as pl

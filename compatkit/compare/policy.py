@@ -184,7 +184,7 @@ class Policy:
         if not isinstance(tables, (list, tuple)):
             raise ValueError("slice must be a list of tables: write [[slice]] in double brackets")
         whole = (
-            [PolicyRule({name: _limit(name, value) for name, value in table.items()})] if table else []
+            [PolicyRule({name: _limit(name, one) for name, one in table.items()})] if table else []
         )
         return cls((*whole, *map(_slice_rule, tables)))
 

@@ -45,7 +45,7 @@ class Judgements(NamedTuple):
     column: str  # that says it
 
 
-def _of_both(old: AnswerSource, new: AnswerSource, rows: JoinedRows, name: str) -> list[np.ndarray] | None:
+def _of_both(old: AnswerSource, new: AnswerSource, rows: JoinedRows, name: str) -> list | None:
     """What a column says in both; None where one lacks it, or it says something else."""
     if not (name in old.schema and name in new.schema):
         return None
@@ -76,7 +76,7 @@ def judgements_of(
 
 
 def _judged_by(
-    name: str, notes: list, sides: Sequence[np.ndarray], old: AnswerSource, new: AnswerSource, rows: JoinedRows
+    name: str, notes: list, sides: list, old: AnswerSource, new: AnswerSource, rows: JoinedRows
 ) -> Judgements:
     """What a column says, and what is noted of it."""
     fields = _coded(sides, _differing(old, new, rows))

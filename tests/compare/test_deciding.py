@@ -24,7 +24,8 @@ from compatkit.support import table_cells
 def test_a_rule_decides_one_or_many_as_keep_old_does(names, kind, tmp_path):
     old, new = models(names=names)
     fitted = {"new": None, "calibrated": Calibration(3.0), "pooled": Pool(0.4, 0.8)}[kind]
-    rule = DecisionRule.load(DecisionRule(0.7, new.classes or range(4), fitted).save(tmp_path / "rule.json"))
+    rule = DecisionRule(0.7, new.classes or range(4), fitted)
+    rule = DecisionRule.load(rule.save(tmp_path / "rule.json"))
     expected = keep_old(old, new, 0.7, fitted).prediction
     assert np.array_equal(rule.apply(old, shuffled(new)).select(old.id).prediction, expected)
     assert rule.apply(old, shuffled(new)).id.tolist() == shuffled(new).id.tolist()
@@ -336,9 +337,8 @@ def test_rows_that_are_no_probabilities_are_refused(tmp_path):
     (tmp_path / "old.csv").write_text("id,prediction\na,x\nb,y\n")
     (tmp_path / "new.csv").write_text("id,prob_x,prob_y\na,.4,.6\nb,.7,.7\n")
     with pytest.raises(ValueError, match="new.csv.*'b'"):
-        decide_file(
-            DecisionRule(1.0, ["x", "y"]), tmp_path / "old.csv", tmp_path / "new.csv", tmp_path / "out.csv"
-        )
+        files = (tmp_path / f"{name}.csv" for name in ("old", "new", "out"))
+        decide_file(DecisionRule(1.0, ["x", "y"]), *files)
 
 
 def written(folder, n=1500, labelled=900, names=True, suffix=".csv", column=True):
@@ -653,7 +653,8 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path, options, status, c
 
 def test_an_empty_cache_leaves_all_to_the_posterior():
     old, new = models(names=True)
-    assert np.array_equal(DecisionRule(1e9, NAMES).apply(old.select([]), new).prediction, new.prediction)
+    decided = DecisionRule(1e9, NAMES).apply(old.select([]), new)
+    assert np.array_equal(decided.prediction, new.prediction)
 
 
 @pytest.mark.parametrize("old", ["fig", 1, None])
@@ -676,9 +677,8 @@ def test_files_that_are_not_what_they_say_name_themselves_once(tmp_path, content
     (tmp_path / "old.csv").write_bytes(content)
     models()[1].save(tmp_path / "new.parquet")
     with pytest.raises(ValueError, match=complaint) as told:
-        decide_file(
-            DecisionRule(1, range(4)), tmp_path / "old.csv", tmp_path / "new.parquet", tmp_path / "out.csv"
-        )
+        files = (tmp_path / name for name in ("old.csv", "new.parquet", "out.csv"))
+        decide_file(DecisionRule(1, range(4)), *files)
     assert str(told.value).count("old.csv") == 1
 
 

@@ -430,7 +430,9 @@ def test_only_the_columns_asked_for_are_loaded(tmp_path, monkeypatch):
     ]
     paths = [saved(tmp_path / f"{name}.parquet", rows) for name in ("old", "new")]
     read, true = [], AnswerSource.column
-    monkeypatch.setattr(AnswerSource, "column", lambda self, name: read.append(name) or true(self, name))
+    monkeypatch.setattr(
+        AnswerSource, "column", lambda of, name: read.append(name) or true(of, name)
+    )
     assert read_pair(*paths, columns=()).columns == {} and set(read) == {"label", "prediction"}
     assert list(read_pair(*paths, columns=["question"]).columns) == [
         "question"

@@ -207,7 +207,8 @@ def test_statuses(counts, limits, status):
 def test_a_failure_outweighs_an_open_question():
     assert GATE_STATUSES == ("failed", "too little data", "holds")
     pair = pair_with(10, 10, 0, 0, kind=["a"] * 10 + ["b"] * 10)
-    found = apply_policy(Policy.of({"slice": [{"each": "kind", "max_nfr": "1%"}]}), pair, overall(pair))
+    policy = Policy.of({"slice": [{"each": "kind", "max_nfr": "1%"}]})
+    found = apply_policy(policy, pair, overall(pair))
     assert {c["where"]["kind"]: c["status"] for c in found["conditions"]} == {
         "a": "too little data",
         "b": "failed",

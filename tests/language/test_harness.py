@@ -18,7 +18,7 @@ from compatkit.language.harness import (
     readable_by_harness,
 )
 from compatkit.language.models import answer, byte_pairs, small_language_model
-from compatkit.language.tasks import LANGUAGE_TASKS, Question, load_questions, language_task_files
+from compatkit.language.tasks import LANGUAGE_TASKS, Question, language_task_files, load_questions
 
 
 def goals(split, count):
@@ -40,7 +40,8 @@ def piqa(tmp_path):
 
 
 def test_the_harness_answers_as_we_do(piqa):
-    task, (files, place) = load_questions("piqa", piqa, as_in_paper=True), language_task_files("piqa", piqa)
+    task = load_questions("piqa", piqa, as_in_paper=True)
+    files, place = language_task_files("piqa", piqa)
     assert place == "folder" and sorted(files) == ["train", "validation"]
     tokenizer = byte_pairs([question.text for question in task.train], 300)
     model = small_language_model(tokenizer, 0, 1, 32, 128)

@@ -12,12 +12,12 @@ from compatkit.weights.tensors import (
     check_classes,
     check_models,
     check_tensors,
-    names_by_index,
     device_of,
     is_coded,
     model_class_names,
     moved,
     named_tensors,
+    names_by_index,
     specs_of,
 )
 

@@ -22,7 +22,6 @@ from compatkit.experiments.judging.claims import (
     ACCURACY,
     AGREEMENT,
     ALL_CLASSES,
-    NFR_AT_OWN_ACCURACY,
     CLAIMS,
     CONTROL,
     COST,
@@ -35,6 +34,7 @@ from compatkit.experiments.judging.claims import (
     MIXTURES,
     NEW_ERRORS,
     NFR,
+    NFR_AT_OWN,
     NFR_MC,
     PREFERRED,
     RELATIVE,
@@ -133,7 +133,7 @@ def pairs_of(
     able = [row for row in table.rows if row.seeds and (_stands(claim, row) or _beside(claim, row))]
     pays = any(row.loses for row in methods)
     others = [row for row in _others(claim, able, pays) if row.method not in names]
-    kinds = [(NFR_AT_OWN_ACCURACY if _beside(claim, row) else claim.quantity, row.method) for row in others]
+    kinds = [(NFR_AT_OWN if _beside(claim, row) else claim.quantity, row.method) for row in others]
     return [RowPair(kind, name, other, claim.factor) for name in names for kind, other in kinds]
 
 
@@ -358,7 +358,7 @@ def _judged(
         word, reason = OPEN, f"against it, but not clearly enough for one of {among}"
     row = _row(pair.method, table.rows)
     # what is paid with is what the claim is about; and a control may pay
-    told = claim.quantity in (ACCURACY, AGREEMENT, MATCHED) or pair.quantity == NFR_AT_OWN_ACCURACY
+    told = claim.quantity in (ACCURACY, AGREEMENT, MATCHED) or pair.quantity == NFR_AT_OWN
     if word == REPRODUCED and not (claim.with_margin or claim.denied or told) and row.loses:
         word = PAID
     arm = found.arm()
@@ -382,7 +382,7 @@ _AGAINST = {  # quantity → what stands before the numbers
     MENDED: "share of flips that {0.method} mends, less 50 %:",
     REMAINING: "{0.method}: share of NFR left − share of the error left",
     NEW_ERRORS: "{0.method}: NFR − {0.other}",
-    NFR_AT_OWN_ACCURACY: "{0.method} − {0.other} at its accuracy,",
+    NFR_AT_OWN: "{0.method} − {0.other} at its accuracy,",
 }
 
 

@@ -32,7 +32,6 @@ from compatkit.experiments.judging.claims import (
     ACCURACY,
     AGREEMENT,
     ALL_CLASSES,
-    NFR_AT_OWN_ACCURACY,
     CLAIMS,
     EARLY,
     GAINS,
@@ -41,6 +40,7 @@ from compatkit.experiments.judging.claims import (
     MENDED,
     NEW_ERRORS,
     NFR,
+    NFR_AT_OWN,
     NFR_MC,
     PFR,
     RELATIVE,
@@ -61,7 +61,7 @@ from compatkit.experiments.judging.kept_answers import (
     KeptTable,
     Shelf,
     alphas_of,
-    bare_predictions,
+    bare,
     curves_of,
 )
 from .kept_figures import epochs_of, uncertain
@@ -101,7 +101,7 @@ class TableAnswers:
             ]
         order = list(olds[0].id)
         return [
-            align(bare_predictions(old.select(order)), bare_predictions(new)) for old, new in zip(olds, news, strict=True)
+            align(bare(old.select(order)), bare(new)) for old, new in zip(olds, news, strict=True)
         ]
 
     def values(self, method: str, quantity: str) -> np.ndarray:
@@ -312,7 +312,7 @@ def _flips(pairs: Sequence[tuple], order: list) -> np.ndarray:
 
 _OWN: dict[str, Callable] = {
     MATCHED: _matched,
-    NFR_AT_OWN_ACCURACY: _beside,
+    NFR_AT_OWN: _beside,
     UNCERTAINTY: _uncertainty,
     RELATIVE: _relative_nfr,
     KEPT: _kept_flips,
@@ -483,7 +483,7 @@ def _joined(kept: KeptTable, old: Predictions, new: Predictions) -> tuple[Predic
     known = kept.known and kept.known("test")
     if known is not None:  # an old model on a curve has answered these alone
         old, new = old.select(known), new.select(known)
-    return align(bare_predictions(old), bare_predictions(new))
+    return align(bare(old), bare(new))
 
 
 def _methods(tables: Sequence[KeptTable]) -> tuple[dict[str, list[Point]], ...]:
@@ -611,7 +611,7 @@ def _on_known(seen: TableAnswers, runs: Sequence[KeptRun]) -> list[Predictions]:
     """The runs' answers to the test examples whose class the old model knows, in one order."""
     kept, known = seen.kept, seen._known(NFR)
     order = list(kept.of(kept.olds)("test")[0].id) if known is None else known
-    return [bare_predictions(one).select(order) for one in kept.of(runs)("test")]
+    return [bare(one).select(order) for one in kept.of(runs)("test")]
 
 
 def _recurring(seen: TableAnswers) -> dict | None:
@@ -683,7 +683,7 @@ def _in_a_row(kept: KeptTable) -> dict[str, dict]:
         answers = [kept.of(side)("test") for side in sides]
         order = list(answers[0][0].id)
         found[" → ".join(row)] = in_a_row(
-            *(np.array([bare_predictions(one).select(order).correct for one in side]) for side in answers)
+            *(np.array([bare(one).select(order).correct for one in side]) for side in answers)
         )
     return found
 

@@ -21,7 +21,7 @@ import numpy as np
 
 # %% ../../../nbs/experiments/judging/searches.ipynb #srch0006
 from ...ensembles import choose_weight
-from .kept_answers import KeptRun, KeptTable, Shelf, bare_predictions, curves_of
+from .kept_answers import KeptRun, KeptTable, Shelf, bare, curves_of
 from ..models.treatments import METHODS, setting_words
 from ..models.upgrades import GRID_SEEDS, MIXING_WEIGHTS, some
 from ..reporting.expressions import Expression, at, to_data
@@ -395,7 +395,7 @@ def _by_value(kept: KeptTable, row: Row) -> Rechosen:
     if None in dials:
         return Rechosen(row.method, "not checked", 0, "answers at other values are not kept")
     runs, values = kept.runs(dials), kept.shelf.runs[dials[0]].configuration["values"]
-    olds, tried = [bare_predictions(one) for one in _on_selection(kept, kept.olds)], []
+    olds, tried = [bare(one) for one in _on_selection(kept, kept.olds)], []
     for value in values:
         answers = [run.predictions(f"selection-{value:g}") for run in runs]
         counts = [FlipCounts.between(*pair) for pair in zip(olds, answers, strict=True)]

@@ -26,8 +26,7 @@ from types import SimpleNamespace
 from .pages import links_to_results, may_become_page, notebook_page
 from .parameters import check_parameters, unknown_names
 from .runs import home, project_root, results_folder
-from ...language.tasks import LANGUAGE_TASKS
-from ...language.tasks import language_task_files
+from ...language.tasks import LANGUAGE_TASKS, language_task_files
 from ...support.hub import local_copies
 from ...training.tasks import FILE_KINDS, TASKS, task_files
 

@@ -82,7 +82,7 @@ from ...language.adapters import AdapterRecipe
 from ...language.chunked_loss import MASKS
 from ...language.harness import HARNESS_TASKS, harness_version, readable_by_harness
 from ...language.models import judge, length_normalized
-from ...language.tasks import LANGUAGE_TASKS, Questions, load_questions, language_task_files
+from ...language.tasks import LANGUAGE_TASKS, Questions, language_task_files, load_questions
 from ...language.teachers import bytes_of_distributions
 from ...metrics import over_seeds, paired_difference, smooth_flips
 from ...predictions import Predictions, align, text_digests

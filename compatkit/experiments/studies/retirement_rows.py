@@ -38,10 +38,10 @@ from ..running.runs import Run
 from compatkit.experiments.studies.retirements import (
     DRAWN,
     NOTHING_LOST,
-    RowCost,
     AnswerDial,
     Picked,
     RetirementStudy,
+    RowCost,
     pick,
 )
 from .study import refuse_an_empty_smoke_run

@@ -33,10 +33,10 @@ from compatkit.experiments.models.traffic_trainings import (
     Lesson,
     Traffic,
     asked_once,
-    traffic_embeddings,
     head_once,
     neighbours_once,
     student_once,
+    traffic_embeddings,
     traffic_of,
 )
 from ..models.trainings import encoded, train_once

@@ -40,8 +40,8 @@ from compatkit.experiments.models.upgrades import (
     GRID_SEEDS,
     Search,
     Upgrade,
-    nfr_words,
     grid_search,
+    nfr_words,
     some,
 )
 from compatkit.experiments.planning.rehearsal import (

@@ -269,7 +269,7 @@ class UpdateStudy:
     ) -> Run:
         """A new model of a seed, from the old model's weights."""
         old = self.olds[seed] if treatment is not None and treatment.needs_old_logits else None
-        publish = {"splits": () if member else NEW_SPLITS, "logits": not member and treatment is None}
+        publish = dict(splits=() if member else NEW_SPLITS, logits=not member and treatment is None)
         places = (self.olds[seed], treatment, old)
         options = {"splits": NEW_SPLITS, "keep_weights": treatment is None or self.keeps_treated}
         number = 1000 + seed + 100 * member

@@ -11,8 +11,8 @@ import pytest
 from compatkit.experiments.judging import claim_verdicts
 from compatkit.experiments.judging.claim_verdicts import (
     EVIDENCE,
-    RowPair,
     Evidence,
+    RowPair,
     claims_html,
     claims_markdown,
     claims_words,
@@ -25,7 +25,6 @@ from compatkit.experiments.judging.claim_verdicts import (
 )
 from compatkit.experiments.judging.claims import (
     ACCURACY,
-    NFR_AT_OWN_ACCURACY,
     CLAIMS,
     CONTROL,
     COST,
@@ -33,6 +32,7 @@ from compatkit.experiments.judging.claims import (
     LOSSES,
     MATCHED,
     NFR,
+    NFR_AT_OWN,
     NFR_MC,
     PREFERRED,
     Claim,
@@ -217,7 +217,7 @@ def test_a_mixture_is_a_rival_with_its_whole_curve_at_the_methods_own_accuracy()
     made = table(NEW, row("it"), row("other"), mixture)
     other, beside = pairs_of(LOWEST, made)
     assert other == RowPair(NFR, "it", "other")
-    assert beside == RowPair(NFR_AT_OWN_ACCURACY, "it", "old-new logits")
+    assert beside == RowPair(NFR_AT_OWN, "it", "old-new logits")
     found = judge_claim(LOWEST, made, {other: interval(*CLEAR), beside: interval(*WIDE)})
     assert found.word == "open" and "it − old-new logits at its accuracy, -0.10" in found.words
     nowhere = judge_claim(LOWEST, made, {other: interval(*CLEAR), beside: None})
@@ -312,7 +312,8 @@ def test_of_several_tables_of_one_place_the_least_favourable_counts(tmp_path, mo
 def test_a_table_of_models_at_chance_judges_nothing(tmp_path):
     unfit = table(NEW, row("compatibility adapter"), unjudged="models at chance")
     keep_table(unfit, "muscle-piqa-mini-a-main", results=tmp_path)
-    assert {one.word for _, evidence in judged_claims(tmp_path) for one in evidence} == {"not tested"}
+    words = {one.word for _, evidence in judged_claims(tmp_path) for one in evidence}
+    assert words == {"not tested"}
     assert "PIQA (a): **not tested**, models at chance" in claims_markdown(tmp_path)
     told = {claim.sentence for claim, evidence in judged_claims(tmp_path) if evidence}
     assert told and not any("ROUGE" in one or "gains" in one for one in told), "choices have none"

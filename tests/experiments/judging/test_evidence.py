@@ -23,7 +23,6 @@ from compatkit.experiments.judging.claim_verdicts import (
 from compatkit.experiments.judging.claims import (
     ACCURACY,
     AGREEMENT,
-    NFR_AT_OWN_ACCURACY,
     EARLY,
     GAINS,
     KEPT,
@@ -31,6 +30,7 @@ from compatkit.experiments.judging.claims import (
     MENDED,
     NEW_ERRORS,
     NFR,
+    NFR_AT_OWN,
     NFR_MC,
     RELATIVE,
     REMAINING,
@@ -159,20 +159,20 @@ def test_a_mixture_is_read_off_its_curve_at_a_methods_own_accuracy(shelf):
         flips = [(old.correct & ~one.correct).mean() for (old, _), one in zip(sides, mixed)]
         points.append((np.mean([one.correct.mean() for one in mixed]), np.mean(flips)))
     able = [nfr for accuracy, nfr in points if accuracy >= row.accuracy[0] - 1e-9]
-    found = difference_of(seen, RowPair(NFR_AT_OWN_ACCURACY, row.method, "old-new logits"))
+    found = difference_of(seen, RowPair(NFR_AT_OWN, row.method, "old-new logits"))
     assert found[0] == pytest.approx(row.nfr[0] - min(able)) and found[4] == kept.seeds
     above = replace(row, accuracy=(0.999, 0.0))
     rows = tuple(above if one is row else one for one in kept.table.rows)
     lifted = TableAnswers(KeptTable(shelf, kept.name, replace(kept.table, rows=rows)))
     with pytest.raises(NowhereAsAccurate):
-        difference_of(lifted, RowPair(NFR_AT_OWN_ACCURACY, row.method, "old-new logits"))
+        difference_of(lifted, RowPair(NFR_AT_OWN, row.method, "old-new logits"))
 
 
 def test_a_curve_that_is_nowhere_as_accurate_is_kept_as_such(shelf, monkeypatch):
     def nowhere(seen, asked):
         raise NowhereAsAccurate
 
-    asked = RowPair(NFR_AT_OWN_ACCURACY, "gated fusion", "old-new logits")
+    asked = RowPair(NFR_AT_OWN, "gated fusion", "old-new logits")
     monkeypatch.setattr(module, "asked_of", lambda name, kept: [asked])
     monkeypatch.setattr(module, "difference_of", nowhere)
     kept = shelf.table(NAMES[1])

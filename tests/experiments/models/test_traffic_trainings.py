@@ -10,8 +10,8 @@ from retiring import models, world  # noqa: F401 (fixtures)
 from compatkit.experiments.models.traffic_trainings import (
     Lesson,
     asked_once,
-    traffic_embeddings,
     head_once,
+    traffic_embeddings,
     traffic_of,
 )
 from compatkit.predictions import Predictions

@@ -12,9 +12,9 @@ from compatkit.experiments.models.recipes import Recipe
 from compatkit.experiments.models.upgrades import (
     Upgrade,
     at_accuracy,
+    grid_search,
     nfr_words,
     reseed_floor,
-    grid_search,
     some,
     trainings_of_search,
     vote_sizes,
@@ -200,7 +200,7 @@ def test_a_grid_is_tried_on_three_seeds_and_rows_have_all(upgrade, monkeypatch):
 
 
 def test_a_search_without_any_setting_on_a_par_says_so(upgrade):
-    found = grid_search(["copy"], lambda setting, seed: upgrade.olds[seed], upgrade.olds, upgrade.paired)
+    found = grid_search(["copy"], lambda _, seed: upgrade.olds[seed], upgrade.olds, upgrade.paired)
     assert not found.qualified
 
 

@@ -21,9 +21,9 @@ from compatkit.experiments.studies.embedding_studies import (
     dial_lines,
     four_searches,
     four_searches_picture,
-    verdicts_of,
     method_rows,
     search_row,
+    verdicts_of,
 )
 from compatkit.retrieval import recall_at_1
 

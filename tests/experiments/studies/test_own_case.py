@@ -15,10 +15,10 @@ from compatkit.experiments.reporting.result_tables import Row
 from compatkit.experiments.studies.own_case import (
     PRICE_GRID,
     Case,
+    CaseTrainings,
     MethodCost,
     Retiring,
-    CaseTrainings,
-    check_classifier,
+    check_labels,
     cost_html,
     longest,
     model_run,
@@ -48,15 +48,15 @@ def renamed(folder, target, names):
 
 
 def test_the_order_of_a_models_classes_counts(task, folder, tmp_path):
-    check_classifier(folder, task.classes)
-    check_classifier(
+    check_labels(folder, task.classes)
+    check_labels(
         renamed(folder, tmp_path / "plain", [f"LABEL_{one}" for one in range(len(task.classes))]),
         task.classes,
     )
     with pytest.raises(ValueError, match="in another order"):
-        check_classifier(renamed(folder, tmp_path / "turned", task.classes[::-1]), task.classes)
+        check_labels(renamed(folder, tmp_path / "turned", task.classes[::-1]), task.classes)
     with pytest.raises(ValueError, match="is it a classifier of this task"):
-        check_classifier(renamed(folder, tmp_path / "other", ["x", *task.classes[1:]]), task.classes)
+        check_labels(renamed(folder, tmp_path / "other", ["x", *task.classes[1:]]), task.classes)
 
 
 def test_the_models_answers_are_those_of_transformers(task, folder, tmp_path):

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from compatkit.experiments.studies.weight_planes import (
-    SeedModels,
     Plane,
+    SeedModels,
     all_lines,
     distance,
     lines_picture,
