@@ -430,9 +430,7 @@ def test_only_the_columns_asked_for_are_loaded(tmp_path, monkeypatch):
     ]
     paths = [saved(tmp_path / f"{name}.parquet", rows) for name in ("old", "new")]
     read, true = [], AnswerSource.column
-    monkeypatch.setattr(
-        AnswerSource, "column", lambda of, name: read.append(name) or true(of, name)
-    )
+    monkeypatch.setattr(AnswerSource, "column", lambda o, name: read.append(name) or true(o, name))
     assert read_pair(*paths, columns=()).columns == {} and set(read) == {"label", "prediction"}
     assert list(read_pair(*paths, columns=["question"]).columns) == [
         "question"
