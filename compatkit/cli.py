@@ -579,7 +579,7 @@ def decide(context: click.Context, **options: object) -> None:
 
 def _decide(given: SimpleNamespace) -> int:
     """Chooses a price or reads a rule, decides, and prints. Gives the exit status."""
-    from compatkit.compare.deciding import Rule, decide_file, labelled_examples
+    from compatkit.compare.deciding import DecisionRule, decide_file, labelled_examples
     from compatkit.decisions import TooFewExamples
 
     choosing, files = given.calibration is not None, [given.old, given.new, given.calibration]
@@ -590,7 +590,9 @@ def _decide(given: SimpleNamespace) -> int:
         out = outputs.add(given.out, "--out")
         kept = outputs.add(given.rule, "--rule") if choosing and given.rule else None
         try:
-            choice, rule = _certified(given, rename) if choosing else (None, Rule.load(given.rule))
+            choice, rule = (
+                _certified(given, rename) if choosing else (None, DecisionRule.load(given.rule))
+            )
         except TooFewExamples as error:
             _print_error(str(error))
             return 3
@@ -912,8 +914,7 @@ def _plan(names, task, seeds, device, memory, json):
     from textwrap import fill
 
     from compatkit.experiments.planning.catalogue import jobs
-    from compatkit.experiments.plans import distinct_hours
-    from compatkit.experiments.plans import plan as plan_jobs
+    from compatkit.experiments.plans import distinct_hours, plan_jobs
 
     plans = []
     for one in plan_jobs(jobs(names, "paper", task, seeds), device, memory):

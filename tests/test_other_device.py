@@ -344,7 +344,7 @@ def planes_and_lines():
     """What landscape measures of three models: lines, distances, the plane."""
     rows = {name: tiny.data(16, seed) for seed, name in enumerate(("new_selection", "new_test"))}
     old, new, target = (tiny.model(seed, dropout=0.0).eval() for seed in (1, 2, 3))
-    family = weight_planes.Family(old, {"new": new, "target": target}, rows)
+    family = weight_planes.SeedModels(old, {"new": new, "target": target}, rows)
     lines = weight_planes.all_lines([family], (0.0, 0.5, 1.0), orders=1)
     measured = weight_planes.surface(family, lines.matchings["target"][0].model, 3)
     curves = [weight_planes.losses(curve) for (curve,) in lines.curves.values()]

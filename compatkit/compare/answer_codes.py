@@ -13,7 +13,7 @@ import numpy as np
 
 # %% ../../nbs/compare/answer_codes.ipynb #2b900008
 from .joins import by_block
-from .sources import Source
+from .sources import AnswerSource
 from compatkit.support.answer_columns import (
     NUMBER,
     called_by_numbers,
@@ -32,7 +32,7 @@ class CodedColumn(NamedTuple):
 
 
 def coded_column(
-    source: Source,
+    source: AnswerSource,
     name: str,  # label or prediction
 ) -> CodedColumn:
     """A source's column of labels or answers, N of them.
@@ -122,9 +122,9 @@ def _coded_text(series, cells):
 def of_one_kind(
     # by ("old", "new" or "truth", "label" or "prediction")
     parts: dict[tuple[str, str], CodedColumn],
-    old: Source,
-    new: Source,
-    truth: Source | None = None,  # which has labels alone
+    old: AnswerSource,
+    new: AnswerSource,
+    truth: AnswerSource | None = None,  # which has labels alone
 ) -> dict[tuple[str, str], CodedColumn]:
     """The same columns with values of one kind: all numbers, or all text.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 # %% ../../nbs/compare/hub_datasets.ipynb #0d4b4a73
 from .logs import OTHER_SHAPE, chosen, parsed
-from .sources import Source
+from .sources import AnswerSource
 from ..support.table_cells import ENDINGS, column_names
 
 # %% ../../nbs/compare/hub_datasets.ipynb #d9585822
@@ -93,7 +93,7 @@ def read_dataset(
     path: Path,  # a folder, or owner/name
     rename: dict,  # column name there → name here
     split: str = "",  # "" for the only one
-) -> Source:
+) -> AnswerSource:
     """The columns of one split.
 
     Raises ValueError for a broken folder and where splits are unclear.
@@ -114,4 +114,4 @@ def read_dataset(
         if here is not None
     }
     frame = pl.DataFrame({here: frame[name] for here, name in names.items()})
-    return Source(path.name, dict(frame.schema), lambda wanted: frame.select(wanted).lazy())
+    return AnswerSource(path.name, dict(frame.schema), lambda wanted: frame.select(wanted).lazy())

@@ -27,11 +27,11 @@ from compatkit.compare.logs import (
     codes_of,
     compared_though_changed,
     digest,
+    key_id,
     not_as_written,
     parsed,
     scores_of,
     shared_keys,
-    shown,
 )
 from ..predictions import right_choice
 from ..support.messages import few
@@ -151,7 +151,7 @@ def read_samples(
                 key = Key(task, f"{document}/{_filter_name(sample, seen[task, document])}")
                 if key in by_key:
                     raise ValueError(
-                        f"repeated ids {shown(key, tasks=True)!r}: keep one line per document and "
+                        f"repeated ids {key_id(key, tasks=True)!r}: keep one line per document and "
                         "filter"
                     )
                 try:
@@ -466,7 +466,7 @@ def _details(old, new, blocks, columns):
             block, i = places[position]
             row = {name: values.item(position) for name, values in columns.items()}
             row |= {
-                "id": shown(block.keys[i], tasks=True),
+                "id": key_id(block.keys[i], tasks=True),
                 "task": block.name,
                 "target": str(old.samples[block.keys[i]].get("target")),
             }

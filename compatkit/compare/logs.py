@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['OTHER_SHAPE', 'NO_ANSWER', 'NO_SCORE', 'RIGHT_ANSWER', 'PROMPT', 'CHANGED', 'ERRORS', 'Sample', 'Key', 'Log',
            'passes', 'Wanted', 'chosen', 'of_tasks', 'digest', 'parsed', 'not_as_written', 'plain_fields', 'text_of',
-           'value_of', 'judged', 'keyed', 'shown', 'shared_keys', 'changed_parts', 'compared_though_changed',
+           'value_of', 'judged', 'keyed', 'key_id', 'shared_keys', 'changed_parts', 'compared_though_changed',
            'without_answers', 'Block', 'end_to_end', 'codes_of', 'scores_of', 'block_of', 'join_logs']
 
 # %% ../../nbs/compare/logs.ipynb #558a41c1
@@ -216,7 +216,7 @@ def keyed(pairs: Iterable[tuple[Key, Sample]]) -> dict[Key, Sample]:
         for key, sample in pairs:
             if key in samples:
                 raise ValueError(
-                    f"repeated ids {shown(key)!r}: keep one line per sample and repeat"
+                    f"repeated ids {key_id(key)!r}: keep one line per sample and repeat"
                 )
             samples[key] = sample
     except OTHER_SHAPE as error:
@@ -226,7 +226,7 @@ def keyed(pairs: Iterable[tuple[Key, Sample]]) -> dict[Key, Sample]:
     return samples
 
 
-def shown(key: Key, tasks: bool = False) -> str:
+def key_id(key: Key, tasks: bool = False) -> str:
     """A key as the id that people see; with its task where there are several."""
     name = f"{key.task}/{key.id}" if tasks else key.id
     return f"{name}#{key.repeat}" if key.repeat != 1 else name
@@ -266,7 +266,7 @@ def _refuse_missing(old: Log, new: Log, alone: list[list[Key]], shared: int) -> 
     """Raises ValueError for samples that only one of the two holds."""
     tasks = [{key.task for key in log.samples} for log in (old, new)]
     kind, several = "samples", len(tasks[0]) > 1
-    names = [[shown(key, several) for key in keys] for keys in alone]
+    names = [[key_id(key, several) for key in keys] for keys in alone]
     if tasks[0] != tasks[1]:
         kind, names = "tasks", [sorted(tasks[0] - tasks[1]), sorted(tasks[1] - tasks[0])]
     elif _repeats(old).keys() != _repeats(new).keys():
@@ -293,7 +293,7 @@ def shared_keys(
     ]
     if not shared:
         samples = "; ".join(
-            f"{few([shown(key, tasks=True) for key in list(log.samples)[:3]], len(log.samples))} "
+            f"{few([key_id(key, tasks=True) for key in list(log.samples)[:3]], len(log.samples))} "
             f"in {log.name}"
             for log in (old, new)
         )
@@ -340,7 +340,7 @@ def compared_though_changed(
     for part, keys in changed.items():
         what = (
             f"the {part} differs for {len(keys):,} of {count:,} samples under the same ids "
-            f"({few([shown(key, several) for key in keys])})"
+            f"({few([key_id(key, several) for key in keys])})"
         )
         if part == RIGHT_ANSWER:
             raise ValueError(
@@ -414,7 +414,7 @@ def without_answers(
     ]
     told = "; ".join(sides)
     if errors == "fail":
-        ids = few([shown(key) for some in troubled for key in some])
+        ids = few([key_id(key) for some in troubled for key in some])
         raise ValueError(f"{told} (ids {ids}): run them again, or choose --errors wrong or drop")
     if errors == "wrong":
         return keys, [f"{told}: they count as wrong, a score as 0; --errors drop leaves them out."]
@@ -565,7 +565,7 @@ def _details(old: Log, new: Log, keys: list[Key], columns: dict, tasks: bool) ->
         for position in positions.tolist():
             key = keys[position]
             row = {name: values.item(position) for name, values in columns.items()}
-            row |= {"id": shown(key, tasks), "target": old.samples[key].target or None}
+            row |= {"id": key_id(key, tasks), "target": old.samples[key].target or None}
             row |= {"task": key.task} if tasks else {}
             for side, log in (("old", old), ("new", new)):
                 row[f"{side}_text"] = log.samples[key].answer

@@ -22,14 +22,14 @@ from numpy.typing import ArrayLike
 # %% ../../nbs/compare/pair.ipynb #ac94aa1b
 from .answer_codes import coded_column, of_one_kind
 from .hub_datasets import is_dataset, names_hub, read_dataset
-from .joins import Rows, match_rows, picked, rows_beside
+from .joins import JoinedRows, match_rows, picked, rows_beside
 from .logs import Wanted, passes
 from .readers import no_log, read_logs, reader_of
 from .repeats import Counts, by_example, examples_of, read_columns_of, repeated
-from .right_and_wrong import COLUMN, judged, names_judgements, without_gaps
+from .right_and_wrong import COLUMN, judgements_of, names_judgements, without_gaps
 from compatkit.compare.sources import (
     KNOWN,
-    Source,
+    AnswerSource,
     numbered,
     predictions_source,
     read_source,
@@ -128,7 +128,7 @@ class Pair:
 class _Side(NamedTuple):
     """A source and its rows in the order of the pair; None for all of them."""
 
-    source: Source
+    source: AnswerSource
     rows: np.ndarray | None
 
 
@@ -458,7 +458,7 @@ def _what_is_there(items):
 _MOST_NUMBERS = 1 << 26  # of a matrix of logits; beyond, it is not read
 
 
-def _matrix_of(source: Source) -> tuple[np.ndarray, tuple | None] | None:
+def _matrix_of(source: AnswerSource) -> tuple[np.ndarray, tuple | None] | None:
     """Logits (N, C) of a source and the names of the columns; None where it has none, or too
     many.
     """
@@ -492,13 +492,13 @@ def _matrix_of(source: Source) -> tuple[np.ndarray, tuple | None] | None:
     return None
 
 
-def _gaps(source: Source, name: str, rows: np.ndarray) -> str:
+def _gaps(source: AnswerSource, name: str, rows: np.ndarray) -> str:
     """What is said where some examples have no probabilities."""
     ids = few(source.ids(rows[:3]), len(rows))
     return f"{source.name}: {name} missing or not finite for ids {ids}"
 
 
-def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> tuple[dict, list[str]]:
+def _sureness(old: AnswerSource, new: AnswerSource, rows: JoinedRows, answers: dict) -> tuple:
     """old_sureness and new_sureness for a Pair, empty where a side has no probabilities or there
     are no labels; and notes where they cannot be used, or are probabilities called logits.
     """
@@ -526,7 +526,7 @@ def _sureness(old: Source, new: Source, rows: Rows, answers: dict) -> tuple[dict
 
 
 def _columns_of_answers(
-    source: Source, logits: np.ndarray, classes: tuple | None, answers: tuple
+    source: AnswerSource, logits: np.ndarray, classes: tuple | None, answers: tuple
 ) -> np.ndarray:
     """The column of each answer, -1 for none: that of its name; where answers are numbers, the
     place, unless the classes are called by other numbers.
@@ -579,13 +579,13 @@ def _other_places(names: tuple, classes: list) -> str:
 
 # %% ../../nbs/compare/pair.ipynb #a6e17554
 def pair_of_sources(
-    old: Source,
-    new: Source,
+    old: AnswerSource,
+    new: AnswerSource,
     on_missing: str,  # error or drop
     columns: Sequence[str] | None = None,  # to slice by
     names: tuple[str, str] | None = None,  # of the versions; those of the sources by default
     wanted: Wanted = Wanted(),  # errors of examples without a value, and the score that is right
-    truth: Source | None = None,  # with the ids and labels of these examples and perhaps of more
+    truth: AnswerSource | None = None,  # ids and labels of these examples, perhaps of more
 ) -> Pair:
     """The Pair of two sources. Raises ValueError naming what does not fit."""
     import polars as pl
@@ -598,7 +598,7 @@ def pair_of_sources(
         raise ValueError(f"{old.name}, {new.name}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _nothing_to_compare(old: Source, new: Source) -> ValueError:
+def _nothing_to_compare(old: AnswerSource, new: AnswerSource) -> ValueError:
     """The error for files without answers to judge and without scores."""
     absent = (
         "label" if all("prediction" in source.schema for source in (old, new)) else "prediction"
@@ -611,7 +611,7 @@ def _nothing_to_compare(old: Source, new: Source) -> ValueError:
     )
 
 
-def _beside(truth: Source, old: Source, rows: Rows) -> _Side:
+def _beside(truth: AnswerSource, old: AnswerSource, rows: JoinedRows) -> _Side:
     """The rows of a file of labels in the order of the pair. Raises ValueError naming examples to
     which it gives none.
     """
@@ -640,8 +640,8 @@ def _passed(scores: dict, pass_at: float | None) -> list[np.ndarray]:
 
 
 def _judgement(
-    old: Source, new: Source, rows: Rows, truth: _Side | None, wanted: Wanted
-) -> tuple[dict, Source, Source, list[str]]:
+    old: AnswerSource, new: AnswerSource, rows: JoinedRows, truth: _Side | None, wanted: Wanted
+) -> tuple[dict, AnswerSource, AnswerSource, list[str]]:
     """What judges the examples: the answers, codes and scores of a Pair, and `judge` where a column
     says right or wrong; the sources to show; and notes.
 
@@ -652,7 +652,7 @@ def _judgement(
     if truth and not fields:
         raise _nothing_to_compare(old, new)
     scores = _scores(old, new, rows)
-    judge = judged(old, new, rows, fields, _passed(scores, pass_at))
+    judge = judgements_of(old, new, rows, fields, _passed(scores, pass_at))
     if judge:
         fields, old, new, notes = judge.fields | {"judge": judge.column}, *judge[1:4]
         scores = scores if "score" in old.schema or pass_at is not None else {}
@@ -668,7 +668,7 @@ def _judgement(
     return fields | scores, old, new, notes
 
 
-def _left_out(old: Source, new: Source, left_out: dict) -> list[str]:
+def _left_out(old: AnswerSource, new: AnswerSource, left_out: dict) -> list[str]:
     """A sentence about examples that only one side has."""
     if not any(left_out.values()):
         return []
@@ -679,13 +679,13 @@ def _left_out(old: Source, new: Source, left_out: dict) -> list[str]:
 
 
 def _pair(
-    old: Source,
-    new: Source,
+    old: AnswerSource,
+    new: AnswerSource,
     on_missing: str,
     columns: list | None,
     names: tuple,
     wanted: Wanted,
-    truth: Source | None,
+    truth: AnswerSource | None,
 ) -> Pair:
     """The Pair of two sources."""
     read, told_apart, new = old, repeated(old), repeated(new)

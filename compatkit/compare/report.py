@@ -42,7 +42,7 @@ from compatkit.compare.sections import (
 )
 from .series import Versions, as_json, flip_columns, prose, versions_of
 from .slices import as_categories
-from .sources import Source, has_column, lists_source, predictions_source
+from .sources import AnswerSource, has_column, lists_source, predictions_source
 from .verdict import Settings, normalized, summarize
 from ..predictions import Predictions, check_columns, from_fields
 from ..support.answer_columns import from_wide
@@ -300,7 +300,7 @@ def _as_source(
     name,  # for the message
     heading,
 ):
-    """A Source of what was given. Raises ValueError for what it cannot be."""
+    """An AnswerSource of what was given. Raises ValueError for what it cannot be."""
     if isinstance(given, Predictions):
         return predictions_source(given, heading)
     if isinstance(given, (str, PathLike)):
@@ -329,7 +329,7 @@ def _plain(values: np.ndarray) -> list:
     return [None if isinstance(one, float) and one != one else one for one in plain]
 
 
-def _of_columns(fields: dict, heading: str) -> Source:
+def _of_columns(fields: dict, heading: str) -> AnswerSource:
     """The columns of a data frame, as those of a file are read: where there are answers,
     prob_<class> and logit_<class> say how sure they are, and else they give them.
     """

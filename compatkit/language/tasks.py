@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ARITHMETIC', 'BELOW', 'LANGUAGE_TASKS', 'Question', 'joined', 'Generation', 'Questions', 'cut_by_context',
-           'without_overlap', 'Source', 'load_questions', 'task_files', 'raw_text']
+           'without_overlap', 'QuestionSource', 'load_questions', 'language_task_files', 'raw_text']
 
 # %% ../../nbs/language/tasks.ipynb #98db1666
 import hashlib
@@ -377,7 +377,7 @@ def _samsum(row: dict) -> dict:
 
 # %% ../../nbs/language/tasks.ipynb #d8457f0e
 @dataclass(frozen=True)
-class Source:
+class QuestionSource:
     """Where a task's tables are and how a row becomes a question."""
 
     folder: str  # name of its folder under data_dir or $COMPATKIT_DATA
@@ -394,7 +394,7 @@ class Source:
 
 
 LANGUAGE_TASKS = {
-    "piqa": Source(
+    "piqa": QuestionSource(
         "piqa",
         "ybisk/piqa",
         "plain_text",
@@ -404,7 +404,7 @@ LANGUAGE_TASKS = {
         tested="validation",
         revision="142c51238b3ca2bc61e9a075913871b8b600e8e1",  # of the conversion: main is a script
     ),
-    "hellaswag": Source(
+    "hellaswag": QuestionSource(
         "hellaswag",
         "Rowan/hellaswag",
         "data",
@@ -415,7 +415,7 @@ LANGUAGE_TASKS = {
         more_columns=("ctx_a", "ctx_b"),
         revision="218ec52e09a7e7462a5400043bb9a69a41d06b76",
     ),
-    "gsm8k": Source(
+    "gsm8k": QuestionSource(
         "gsm8k",
         "openai/gsm8k",
         "main",
@@ -425,7 +425,7 @@ LANGUAGE_TASKS = {
         Generation(("Question:", "</s>", "<|im_end|>")),
         revision="cc7b047b6e5bb11b4f1af84efc572db110a51b3c",
     ),
-    "samsum": Source(
+    "samsum": QuestionSource(
         "samsum",
         "knkarthick/samsum",
         "default",
@@ -437,7 +437,7 @@ LANGUAGE_TASKS = {
 }
 
 # %% ../../nbs/language/tasks.ipynb #f6f3636e
-def _read_split(files: list, split: str, source: Source) -> tuple:
+def _read_split(files: list, split: str, source: QuestionSource) -> tuple:
     """The Questions of one split; ValueError names missing columns, hidden labels and repeated
     ids.
     """
@@ -458,12 +458,12 @@ def _read_split(files: list, split: str, source: Source) -> tuple:
 _CHOICES = ("sol1", "sol2", "endings", "label")  # without one of these a row is refused
 
 
-def _complete(row: dict, source: Source) -> bool:
+def _complete(row: dict, source: QuestionSource) -> bool:
     """Whether the row has a context, and an answer where one is to be written."""
     return all((row[name] or "").strip() for name in source.columns if name not in _CHOICES)
 
 
-def _rows(path: Path, source: Source) -> list:
+def _rows(path: Path, source: QuestionSource) -> list:
     """A file's rows; ValueError if it lacks a column."""
     import pyarrow.parquet
 
@@ -476,7 +476,7 @@ def _rows(path: Path, source: Source) -> list:
     return pyarrow.parquet.read_table(path, columns=[*source.columns, *sum(more, ())]).to_pylist()
 
 # %% ../../nbs/language/tasks.ipynb #aa585ccc
-def _local_files(source: Source, places: list) -> dict:
+def _local_files(source: QuestionSource, places: list) -> dict:
     """split → files in the first place that has the set's folder; {} if none has."""
     for place in places:
         if (folder := place / source.folder).is_dir():
@@ -495,7 +495,7 @@ def _local_files(source: Source, places: list) -> dict:
     return {}
 
 
-def _hub_files(source: Source) -> dict:
+def _hub_files(source: QuestionSource) -> dict:
     """split → files of the hub's repository, or of its copy in the local cache."""
     patterns = f"{source.config}/*.parquet", f"{source.config}/*/*.parquet"
     folder = repository(source.hub, patterns, "dataset", source.revision) / source.config
@@ -533,14 +533,14 @@ def load_questions(
             f"unknown language task {name!r}; the tasks are "
             f"{', '.join(['arithmetic', *LANGUAGE_TASKS])}"
         )
-    files, place = task_files(name, data_dir)
+    files, place = language_task_files(name, data_dir)
     source = LANGUAGE_TASKS[name]
     if as_in_paper and "train" in files:
         return _assemble_as_in_paper(name, source, files, place)
     return _assemble(name, source, files, place)
 
 
-def task_files(
+def language_task_files(
     name: str,  # a key of LANGUAGE_TASKS
     data_dir: str | Path | None = None,
 ) -> tuple[dict, str]:
@@ -558,7 +558,7 @@ def task_files(
     return files, place
 
 # %% ../../nbs/language/tasks.ipynb #d891a3b7
-def _assemble(name: str, source: Source, files: dict, place: str) -> Questions:
+def _assemble(name: str, source: QuestionSource, files: dict, place: str) -> Questions:
     """The task from its files."""
     read = {
         split: _read_split(paths, split, source)
@@ -582,7 +582,7 @@ def _assemble(name: str, source: Source, files: dict, place: str) -> Questions:
     return Questions(name, title, *splits, source.measures, source.generation, rule, place)
 
 
-def _cut(name: str, source: Source, read: dict) -> tuple[tuple, tuple, tuple, str]:
+def _cut(name: str, source: QuestionSource, read: dict) -> tuple[tuple, tuple, tuple, str]:
     """(train, selection, test, the rule in words), from the splits that were read."""
     train, validation = read.get("train", ()), read.get("validation", ())
     tested = read.get(source.tested, ())
@@ -607,7 +607,7 @@ def _left_out(count: int) -> str:
     return told if count else ""
 
 
-def _assemble_as_in_paper(name: str, source: Source, files: dict, place: str) -> Questions:
+def _assemble_as_in_paper(name: str, source: QuestionSource, files: dict, place: str) -> Questions:
     """The task as Echterhoff et al. cut it: four fifths of train, one fifth to choose by, and
     all of what they report on.
     """

@@ -28,7 +28,7 @@ from compatkit.weights.tensors import (
     check_classes,
     check_settings,
     check_tensors,
-    class_names,
+    names_by_index,
 )
 
 # %% ../../nbs/weights/checkpoints.ipynb #e296edb4
@@ -227,7 +227,7 @@ def _json(path: Path) -> dict:
 def _class_names(folder: Path, config: dict) -> list[str] | None:
     """The names of the classes. ValueError that names the file for ones that are not numbered."""
     try:
-        return class_names(config.get("id2label"))
+        return names_by_index(config.get("id2label"))
     except ValueError as error:
         raise ValueError(f"config.json in {folder.name!r}: {error}") from None
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COUNTERS', 'QUANTISED', 'named_tensors', 'is_coded', 'refuse_quantised', 'TensorSpec', 'specs_of', 'check_tensors',
-           'check_models', 'check_ties', 'class_names', 'model_class_names', 'check_classes', 'check_settings',
+           'check_models', 'check_ties', 'names_by_index', 'model_class_names', 'check_classes', 'check_settings',
            'check_tokenizers', 'device_of', 'moved']
 
 # %% ../../nbs/weights/tensors.ipynb #5c8859b0
@@ -192,7 +192,7 @@ def check_ties(old: Mapping[str, torch.Tensor], new: Mapping[str, torch.Tensor])
             )
 
 # %% ../../nbs/weights/tensors.ipynb #890a1089
-def class_names(
+def names_by_index(
     id2label: Mapping | None,  # class index → name, as in a configuration
 ) -> list[str] | None:
     """The names of the classes by index; None where there are none, or only made-up ones.
@@ -213,7 +213,7 @@ def class_names(
 
 def model_class_names(model: nn.Module) -> list[str] | None:
     """class_names of a model's configuration; None for a model without one."""
-    return class_names(getattr(getattr(model, "config", None), "id2label", None))
+    return names_by_index(getattr(getattr(model, "config", None), "id2label", None))
 
 
 def check_classes(

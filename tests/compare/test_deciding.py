@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from two_models import NAMES, models, shuffled
 
-from compatkit.compare.deciding import Rule, _pieces, decide_file, rule_from_files
+from compatkit.compare.deciding import DecisionRule, _pieces, decide_file, rule_from_files
 from compatkit.decisions import Calibration, Pool, choose_price, halves, keep_old, pool
 from compatkit.predictions import Predictions, over_classes, softmax
 from compatkit.support import table_cells
@@ -24,7 +24,8 @@ from compatkit.support import table_cells
 def test_a_rule_decides_one_or_many_as_keep_old_does(names, kind, tmp_path):
     old, new = models(names=names)
     fitted = {"new": None, "calibrated": Calibration(3.0), "pooled": Pool(0.4, 0.8)}[kind]
-    rule = Rule.load(Rule(0.7, new.classes or range(4), fitted).save(tmp_path / "rule.json"))
+    rule = DecisionRule(0.7, new.classes or range(4), fitted)
+    rule = DecisionRule.load(rule.save(tmp_path / "rule.json"))
     expected = keep_old(old, new, 0.7, fitted).prediction
     assert np.array_equal(rule.apply(old, shuffled(new)).select(old.id).prediction, expected)
     assert rule.apply(old, shuffled(new)).id.tolist() == shuffled(new).id.tolist()
@@ -48,7 +49,7 @@ def test_what_the_old_model_never_answered_gets_the_posterior():
     cache = dict(zip(old.id[:200].tolist(), old.prediction[:200].tolist()))
     answers = [cache.get(key) for key in new.id.tolist()]
     for posterior in (None, Pool(0.4, 0.8)):
-        rule = Rule(1e9, new.classes, posterior)
+        rule = DecisionRule(1e9, new.classes, posterior)
         kept = rule.decide(new.logits, answers, old.logits)
         assert np.array_equal(
             kept[:200], keep_old(old, new, 1e9, posterior).prediction[:200]
@@ -64,7 +65,7 @@ def test_what_the_old_model_never_answered_gets_the_posterior():
 def test_a_rule_without_a_price_keeps_every_old_answer(tmp_path):
     old, new = models()
     for price in (None, inf):
-        rule = Rule.load(Rule(price, range(4)).save(tmp_path / "rule.json"))
+        rule = DecisionRule.load(DecisionRule(price, range(4)).save(tmp_path / "rule.json"))
         assert rule.price is None and np.array_equal(
             rule.apply(old, new).prediction, old.prediction
         )
@@ -82,7 +83,7 @@ def test_a_rule_keeps_its_certificate(tmp_path):
         posterior=fitted,
         slices=np.array(["a", "b"])[np.arange(400) % 2],
     )
-    rule = Rule.load(Rule.of(choice, new, fitted).save(tmp_path / "rule.json"))
+    rule = DecisionRule.load(DecisionRule.of(choice, new, fitted).save(tmp_path / "rule.json"))
     assert rule.price == choice.price and rule.posterior == fitted
     assert rule.certificate["certificate"]["flips"] == choice.certificate.flips and set(
         rule.certificate["slices"]
@@ -92,7 +93,7 @@ def test_a_rule_keeps_its_certificate(tmp_path):
 
 
 def test_indices_are_taken_for_names():
-    rule = Rule(1, NAMES)
+    rule = DecisionRule(1, NAMES)
     assert rule.decide([[0.0, 9.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.1]], [0, 2]).tolist() == [
         "apple",
         "fig",
@@ -114,12 +115,12 @@ def test_indices_are_taken_for_names():
 )
 def test_bad_inputs_of_a_service_are_refused(arguments, complaint):
     with pytest.raises(ValueError, match=complaint):
-        Rule(1, NAMES).decide(*arguments)
+        DecisionRule(1, NAMES).decide(*arguments)
 
 
 def test_a_pool_without_old_logits_is_refused():
     with pytest.raises(ValueError, match="give old_logits too"):
-        Rule(1, NAMES, Pool(1.0, 1.0)).decide([0.0] * 4, "fig")
+        DecisionRule(1, NAMES, Pool(1.0, 1.0)).decide([0.0] * 4, "fig")
 
 
 A_RULE = (
@@ -155,12 +156,12 @@ A_RULE = (
 def test_broken_rule_files_are_refused(tmp_path, part, wrong, complaint):
     (tmp_path / "rule.json").write_text(A_RULE.replace(part, wrong))
     with pytest.raises(ValueError, match=complaint):
-        Rule.load(tmp_path / "rule.json")
+        DecisionRule.load(tmp_path / "rule.json")
 
 
 def test_a_rule_refuses_other_classes_and_repeated_ids():
     old, new = models(names=True)
-    rule = Rule(1, NAMES)
+    rule = DecisionRule(1, NAMES)
     turned = over_classes(new, NAMES[::-1])
     assert np.array_equal(rule.apply(old, turned).prediction, rule.apply(old, new).prediction)
     with pytest.raises(ValueError, match="'pear'"):
@@ -168,7 +169,7 @@ def test_a_rule_refuses_other_classes_and_repeated_ids():
     with pytest.raises(ValueError, match="and these predictions have .*quince"):
         rule.apply(old, new.replace(label=None, classes=["pear", "apple", "fig", "quince"]))
     with pytest.raises(ValueError, match="made for the classes"):
-        Rule(1, range(5)).apply(*models())
+        DecisionRule(1, range(5)).apply(*models())
 
     def twice(side):
         return Predictions(
@@ -201,7 +202,7 @@ def test_a_stream_decides_as_one_piece(tmp_path, suffix, names, kind):
     paths = [tmp_path / f"{name}{suffix}" for name in ("old", "new", "out")]
     old.select(old.id[:1500]).save(paths[0]), new.save(paths[1])
     old, new = Predictions.load(paths[0]), Predictions.load(paths[1])
-    rule = Rule(0.7, new.classes or range(4), posterior)
+    rule = DecisionRule(0.7, new.classes or range(4), posterior)
     done = decide_file(rule, *paths, without=new.id[:100], rows=130)
     whole, found = rule.apply(old, new), Predictions.load(paths[2])
     assert found.id.tolist() == whole.id[100:].tolist()  # the order of the new file
@@ -221,7 +222,7 @@ def test_a_stream_of_a_hundred_thousand_rows(tmp_path):
     old, new = old.replace(label=None), shuffled(new.replace(label=None))
     old.save(tmp_path / "old.parquet"), new.save(tmp_path / "new.parquet")
     decide_file(
-        Rule(1.5, range(4)),
+        DecisionRule(1.5, range(4)),
         tmp_path / "old.parquet",
         tmp_path / "new.parquet",
         tmp_path / "out.parquet",
@@ -244,7 +245,7 @@ def test_csv_answers_that_look_like_numbers_in_one_piece_only(tmp_path):
     new = Predictions(ids, logits=np.random.default_rng(0).normal(size=(3000, 3)), classes=classes)
     new.save(tmp_path / "new.parquet")
     decide_file(
-        Rule(1.0, classes),
+        DecisionRule(1.0, classes),
         tmp_path / "old.csv",
         tmp_path / "new.parquet",
         tmp_path / "out.parquet",
@@ -266,7 +267,7 @@ def test_awkward_cells_survive_the_cutting(tmp_path):
     for suffix in (".csv", ".jsonl", ".parquet"):
         old.save(tmp_path / f"old{suffix}"), new.save(tmp_path / f"new{suffix}")
         decide_file(
-            Rule(1.0, ["no", "yes"]),
+            DecisionRule(1.0, ["no", "yes"]),
             tmp_path / f"old{suffix}",
             tmp_path / f"new{suffix}",
             tmp_path / f"out{suffix}",
@@ -281,7 +282,7 @@ def test_awkward_cells_survive_the_cutting(tmp_path):
 def test_a_failed_stream_leaves_nothing_and_names_the_file(tmp_path):
     old, new = (side.replace(label=None) for side in models(500))
     old.save(tmp_path / "old.csv"), new.save(tmp_path / "new.jsonl")
-    out, rule = tmp_path / "out.csv", Rule(1.0, range(4))
+    out, rule = tmp_path / "out.csv", DecisionRule(1.0, range(4))
     lines = (tmp_path / "new.jsonl").read_text().splitlines()
     for changed, complaint in (
         (lines + [lines[3]], r"new.jsonl: repeated ids \['e3'\]"),
@@ -313,7 +314,7 @@ def test_an_id_that_the_old_model_never_answered_is_decided_once(tmp_path):
     (tmp_path / "old.csv").write_text("id,prediction\nn0,x\n")
     paths = [tmp_path / f"{name}.csv" for name in ("old", "new", "out")]
     with pytest.raises(ValueError, match=r"^new.csv: repeated ids \['z'\]"):
-        decide_file(Rule(1.0, ["x", "y"]), *paths, rows=20)
+        decide_file(DecisionRule(1.0, ["x", "y"]), *paths, rows=20)
     assert {path.name for path in tmp_path.iterdir()} == {"old.csv", "new.csv"}
 
 
@@ -322,13 +323,13 @@ def test_deciding_replaces_by_force_alone_and_never_what_it_reads(tmp_path):
     paths = old.save(tmp_path / "old.csv"), new.save(tmp_path / "new.csv")
     (tmp_path / "thesis.csv").write_text("my thesis")
     with pytest.raises(ValueError, match="thesis.csv"):
-        decide_file(Rule(1.0, range(4)), *paths, tmp_path / "thesis.csv")
+        decide_file(DecisionRule(1.0, range(4)), *paths, tmp_path / "thesis.csv")
     assert (tmp_path / "thesis.csv").read_text() == "my thesis"
     for path in paths:
         with pytest.raises(ValueError, match=path.name):
-            decide_file(Rule(1.0, range(4)), *paths, path, force=True)
+            decide_file(DecisionRule(1.0, range(4)), *paths, path, force=True)
     assert Predictions.load(paths[0]).prediction.tolist() == old.prediction.tolist()
-    decide_file(Rule(1.0, range(4)), *paths, tmp_path / "thesis.csv", force=True)
+    decide_file(DecisionRule(1.0, range(4)), *paths, tmp_path / "thesis.csv", force=True)
     assert len(Predictions.load(tmp_path / "thesis.csv")) == 100
 
 
@@ -336,9 +337,8 @@ def test_rows_that_are_no_probabilities_are_refused(tmp_path):
     (tmp_path / "old.csv").write_text("id,prediction\na,x\nb,y\n")
     (tmp_path / "new.csv").write_text("id,prob_x,prob_y\na,.4,.6\nb,.7,.7\n")
     with pytest.raises(ValueError, match="new.csv.*'b'"):
-        decide_file(
-            Rule(1.0, ["x", "y"]), tmp_path / "old.csv", tmp_path / "new.csv", tmp_path / "out.csv"
-        )
+        files = (tmp_path / f"{name}.csv" for name in ("old", "new", "out"))
+        decide_file(DecisionRule(1.0, ["x", "y"]), *files)
 
 
 def written(folder, n=1500, labelled=900, names=True, suffix=".csv", column=True):
@@ -435,7 +435,7 @@ def test_calibration_examples_of_the_training_split_are_refused(tmp_path):
 
 def test_a_rule_has_a_list_of_classes():
     with pytest.raises(ValueError, match="'abc'"):
-        Rule(1, "abc")
+        DecisionRule(1, "abc")
 
 
 @pytest.mark.parametrize("confidence", ["10%", ".49", "-95%", "0"])
@@ -488,14 +488,14 @@ def written_text(folder):
 @pytest.mark.parametrize("price", [-1e-9, -1, nan])
 def test_a_price_below_0_is_refused(price):
     with pytest.raises(ValueError, match="must be at least 0"):
-        Rule(price, range(3))
+        DecisionRule(price, range(3))
 
 
 def test_nothing_left_to_decide(tmp_path):
     old, new = written(tmp_path)
     with pytest.raises(ValueError, match="new.csv"):
         decide_file(
-            Rule(1.0, NAMES),
+            DecisionRule(1.0, NAMES),
             tmp_path / "old.csv",
             tmp_path / "new.csv",
             tmp_path / "out.csv",
@@ -653,13 +653,14 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path, options, status, c
 
 def test_an_empty_cache_leaves_all_to_the_posterior():
     old, new = models(names=True)
-    assert np.array_equal(Rule(1e9, NAMES).apply(old.select([]), new).prediction, new.prediction)
+    decided = DecisionRule(1e9, NAMES).apply(old.select([]), new)
+    assert np.array_equal(decided.prediction, new.prediction)
 
 
 @pytest.mark.parametrize("old", ["fig", 1, None])
 def test_one_old_answer_for_many_examples_is_refused(old):
     with pytest.raises(ValueError, match="2 examples"):
-        Rule(1, NAMES).decide(np.zeros((2, 4)), old)
+        DecisionRule(1, NAMES).decide(np.zeros((2, 4)), old)
 
 
 @pytest.mark.parametrize(
@@ -676,9 +677,8 @@ def test_files_that_are_not_what_they_say_name_themselves_once(tmp_path, content
     (tmp_path / "old.csv").write_bytes(content)
     models()[1].save(tmp_path / "new.parquet")
     with pytest.raises(ValueError, match=complaint) as told:
-        decide_file(
-            Rule(1, range(4)), tmp_path / "old.csv", tmp_path / "new.parquet", tmp_path / "out.csv"
-        )
+        files = (tmp_path / name for name in ("old.csv", "new.parquet", "out.csv"))
+        decide_file(DecisionRule(1, range(4)), *files)
     assert str(told.value).count("old.csv") == 1
 
 
@@ -698,7 +698,7 @@ def test_answers_that_were_never_numbers_in_a_file_are_written_by_name(ending, t
             ending
         ](tmp_path / f"{name}.{ending}")
     paths = [tmp_path / f"{name}.{ending}" for name in ("old", "new", "out")]
-    decide_file(Rule(1.5, tuple(NAMES.tolist())), *paths)
+    decide_file(DecisionRule(1.5, tuple(NAMES.tolist())), *paths)
     written = Predictions.load(paths[2]).select(old.id).prediction
     expected = keep_old(old, new, 1.5).prediction
     assert (
@@ -712,7 +712,7 @@ def test_old_answers_that_are_numbers_are_names_of_the_rule(tmp_path, ending):
     (tmp_path / "old.csv").write_text("id,prediction\na,1\nb,2\n")
     (tmp_path / "new.csv").write_text("id,logit_1,logit_2,logit_3\na,0,0,9\nb,0,9,0\n")
     out = tmp_path / f"out{ending}"
-    decide_file(Rule(inf, ("1", "2", "3")), tmp_path / "old.csv", tmp_path / "new.csv", out)
+    decide_file(DecisionRule(inf, ("1", "2", "3")), tmp_path / "old.csv", tmp_path / "new.csv", out)
     assert Predictions.load(out).prediction.tolist() == [1, 2], "numbers, as the old answers are"
 
 
@@ -721,7 +721,7 @@ def test_old_answers_in_memory_and_beside_indices_are_indices(tmp_path, ending):
     """Although the classes are called 1, 2 and 3; beside answers by name they are names."""
     right = [0, 1, 2, 1]
     new = Predictions(list("abcd"), right, logits=np.eye(3)[right], classes=list("123"))
-    old, rule = Predictions(new.id, prediction=right), Rule(inf, new.classes)
+    old, rule = Predictions(new.id, prediction=right), DecisionRule(inf, new.classes)
     assert rule.apply(old, new).prediction.tolist() == right
     assert rule.decide(new.logits, right).tolist() == ["1", "2", "3", "2"]
     named = new.replace(label=["1", "2", "3", "2"])
@@ -753,7 +753,7 @@ def test_a_csv_does_not_depend_on_how_rows_fall_into_pieces(tmp_path, rows):
     (tmp_path / "old.csv").write_text("id,prediction\na,1\nb,x\nc,0\n")
     (tmp_path / "new.csv").write_text("id,prob_0,prob_1,prob_x\na,.9,.1,0\nb,.9,.1,0\nc,0,1,0\n")
     files = [tmp_path / name for name in ("old.csv", "new.csv", "out.csv")]
-    decide_file(Rule(inf, ("0", "1", "x")), *files, rows=rows)
+    decide_file(DecisionRule(inf, ("0", "1", "x")), *files, rows=rows)
     assert Predictions.load(tmp_path / "out.csv").prediction.tolist() == ["1", "x", "0"]
 
 
@@ -771,4 +771,4 @@ def test_a_price_beyond_every_float_or_nested_too_deep_is_no_rule(tmp_path, pric
     rest = '"classes": ["a", "b"], "certificate": null, "posterior": null'
     path.write_text(f'{{"kind": "rule", "price": {price}, {rest}}}')
     with pytest.raises(ValueError, match="rule.json"):
-        Rule.load(path)
+        DecisionRule.load(path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from made_pairs import pair_of, scored_pair
 
-from compatkit.compare.flips import KINDS, changes, flip_rows, write_rows
+from compatkit.compare.flips import FLIP_KINDS, changes, flip_rows, write_rows
 
 
 def some_pair(n=500):
@@ -29,7 +29,7 @@ def test_changes_are_those_of_a_naive_loop():
             "negative" if label == old else "positive" if label == new else "both wrong, different"
         )
         assert one["kind"] == kind
-    listed = [(KINDS.index(one["kind"]), -one["n"]) for one in changes(pair)]
+    listed = [(FLIP_KINDS.index(one["kind"]), -one["n"]) for one in changes(pair)]
     assert listed == sorted(listed) and sum(one["n"] for one in changes(pair)) == counted.total()
     assert len(changes(pair, most=3)) == 3
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compatkit.compare import compare
-from compatkit.compare.inspect_logs import entries, holds, read, read_entry
+from compatkit.compare.inspect_logs import archive_names, holds, read, read_entry
 from compatkit.compare.logs import Key, Wanted
 
 LOGS = Path(__file__).parent / "inspect_logs"
@@ -105,7 +105,7 @@ def test_a_run_that_was_stopped(tmp_path):
 def test_paths_in_an_archive_lead_nowhere(tmp_path):
     path = tmp_path / "evil.eval"
     with zipfile.ZipFile(path, "w") as archive:
-        for name in entries(LOGS / "old.eval"):
+        for name in archive_names(LOGS / "old.eval"):
             archive.writestr(name, read_entry(LOGS / "old.eval", name))
         archive.writestr("samples/../../../evil.json", "{}")
     assert read(path).samples == read(LOGS / "old.eval").samples
@@ -251,7 +251,7 @@ def test_an_entry_is_read_and_nothing_is_written(archive):
     before = {path: path.stat().st_mtime_ns for path in archive.parent.parent.rglob("*")}
     assert read_entry(archive, "header.json") == CONTENT
     assert read_entry(archive, "../../outside.json") == b"{}"  # in memory: a name, not a place
-    assert len(entries(archive)) == 4
+    assert len(archive_names(archive)) == 4
     assert before == {path: path.stat().st_mtime_ns for path in archive.parent.parent.rglob("*")}
 
 
@@ -288,7 +288,7 @@ def test_an_entry_larger_than_its_directory_says_is_refused(tmp_path):
 def test_a_half_written_archive_is_named(archive):
     os.truncate(archive, archive.stat().st_size // 2)
     with pytest.raises(ValueError, match="log.eval"):
-        entries(archive)
+        archive_names(archive)
 
 
 def test_a_damaged_entry_is_named(archive):

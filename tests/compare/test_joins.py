@@ -6,7 +6,7 @@ import pytest
 
 from compatkit.compare import joins
 from compatkit.compare.joins import by_block, match_rows, picked, rows_beside
-from compatkit.compare.sources import Source, predictions_source
+from compatkit.compare.sources import AnswerSource, predictions_source
 from compatkit.predictions import Predictions
 
 
@@ -69,13 +69,13 @@ def test_one_to_one_refuses_whatever_is_no_bijection(seed):
 
 @pytest.mark.parametrize("join", [lambda old, new: match_rows(old, new).new, rows_beside])
 def test_a_collision_of_hashes_is_seen_and_another_seed_taken(monkeypatch, join):
-    true, seeds = Source.hashes, []
+    true, seeds = AnswerSource.hashes, []
 
     def poor(self, seed=1):
         seeds.append(seed)
         return np.full(3, 5, dtype=np.uint64) if seed == 1 else true(self, seed)
 
-    monkeypatch.setattr(Source, "hashes", poor)
+    monkeypatch.setattr(AnswerSource, "hashes", poor)
     rows = join(source("old", ["a", "b", "c"]), source("new", ["c", "b", "a"]))
     assert rows.tolist() == [2, 1, 0]
     assert set(seeds) == {1, 2}
@@ -142,7 +142,7 @@ def test_many_rows_in_another_order():
     turn = np.random.default_rng(0).permutation(count)
     ids = pl.Series([f"example-{n:07d}" for n in range(count)])
     sides = [
-        Source(
+        AnswerSource(
             name,
             {"id": pl.String()},
             lambda names, frame=pl.DataFrame({"id": own}): frame.lazy().select(names),

@@ -12,7 +12,7 @@ from answer_files import ENDINGS, GOOD, counted, saved, values, written
 
 from compatkit.compare.pair import Pair, read_columns, read_pair
 from compatkit.compare.report import compare, compare_versions
-from compatkit.compare.sources import Source
+from compatkit.compare.sources import AnswerSource
 from compatkit.metrics import FlipCounts
 from compatkit.predictions import Predictions, align
 
@@ -429,8 +429,8 @@ def test_only_the_columns_asked_for_are_loaded(tmp_path, monkeypatch):
         for i in range(60)
     ]
     paths = [saved(tmp_path / f"{name}.parquet", rows) for name in ("old", "new")]
-    read, true = [], Source.column
-    monkeypatch.setattr(Source, "column", lambda self, name: read.append(name) or true(self, name))
+    read, true = [], AnswerSource.column
+    monkeypatch.setattr(AnswerSource, "column", lambda o, name: read.append(name) or true(o, name))
     assert read_pair(*paths, columns=()).columns == {} and set(read) == {"label", "prediction"}
     assert list(read_pair(*paths, columns=["question"]).columns) == [
         "question"

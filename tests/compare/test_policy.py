@@ -7,7 +7,7 @@ from made_pairs import pair_with, scored_pair
 
 from compatkit.compare.estimates import overall
 from compatkit.compare.pair import read_pair
-from compatkit.compare.policy import GATE_STATUSES, LIMITS, Policy, Rule, gate, share
+from compatkit.compare.policy import GATE_STATUSES, LIMITS, Policy, PolicyRule, apply_policy, share
 from compatkit.compare.verdict import Settings, summarize
 
 
@@ -80,13 +80,13 @@ def test_of_keeps_the_order_and_lets_options_win():
     policy = Policy.of(
         {"max_nfr": "1%", "min_accuracy_gain": 0}, max_nfr="3%", max_nfr_observed=None
     )
-    assert policy.rules == (Rule({"max_nfr": 0.03, "min_accuracy_gain": 0}),)
+    assert policy.rules == (PolicyRule({"max_nfr": 0.03, "min_accuracy_gain": 0}),)
     assert Policy.of().rules == () and Policy.of({}).rules == ()
 
 
 def test_zero_from_an_option_is_a_limit():
     assert Policy.of(max_nfr_observed="0", min_accuracy_gain=0).rules == (
-        Rule({"max_nfr_observed": 0, "min_accuracy_gain": 0}),
+        PolicyRule({"max_nfr_observed": 0, "min_accuracy_gain": 0}),
     )
 
 
@@ -137,9 +137,9 @@ def test_load(tmp_path):
         Policy.load(path)
     path.write_text(path.read_text().replace("= .5", "= 0.5"), encoding="utf-8-sig")
     assert Policy.load(path, max_nfr="5%").rules == (
-        Rule({"max_nfr": 0.05}),
-        Rule({"max_nfr": 0.02}, {"intent": "x", "length": 3}),
-        Rule({"max_nfr": 0.5}, None, ("intent",), 9),
+        PolicyRule({"max_nfr": 0.05}),
+        PolicyRule({"max_nfr": 0.02}, {"intent": "x", "length": 3}),
+        PolicyRule({"max_nfr": 0.5}, None, ("intent",), 9),
     )
 
 
@@ -168,7 +168,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def status_of(pair, **limits):
-    return gate(Policy.of(limits), pair, overall(pair))["status"]
+    return apply_policy(Policy.of(limits), pair, overall(pair))["status"]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,8 @@ def test_statuses(counts, limits, status):
 def test_a_failure_outweighs_an_open_question():
     assert GATE_STATUSES == ("failed", "too little data", "holds")
     pair = pair_with(10, 10, 0, 0, kind=["a"] * 10 + ["b"] * 10)
-    found = gate(Policy.of({"slice": [{"each": "kind", "max_nfr": "1%"}]}), pair, overall(pair))
+    policy = Policy.of({"slice": [{"each": "kind", "max_nfr": "1%"}]})
+    found = apply_policy(policy, pair, overall(pair))
     assert {c["where"]["kind"]: c["status"] for c in found["conditions"]} == {
         "a": "too little data",
         "b": "failed",
@@ -221,7 +222,7 @@ def test_rules_for_slices():
         {"where": {"kind": "a", "size": 2}, "max_nfr": "1%", "min_accuracy_gain_observed": 0},
         {"each": ["kind"], "min_examples": 500, "max_nfr": "1%"},
     ]
-    found = gate(Policy.of({"slice": rules}), pair, overall(pair))
+    found = apply_policy(Policy.of({"slice": rules}), pair, overall(pair))
     assert [(c["name"], c["where"], c["status"]) for c in found["conditions"]] == [
         ("max_nfr", {"kind": "b"}, "failed"),
         ("max_nfr", {"kind": "a", "size": "2"}, "holds"),
@@ -263,7 +264,7 @@ def test_what_is_too_small_to_be_judged_is_said():
 def test_slices_that_are_not_there(rule, message):
     pair = pair_with(10, 10, kind=["a"] * 10 + ["b"] * 10, size=[1] * 10 + [2] * 10)
     with pytest.raises(ValueError, match=message):
-        gate(Policy.of({"slice": [rule]}), pair, overall(pair))
+        apply_policy(Policy.of({"slice": [rule]}), pair, overall(pair))
 
 
 def test_gates_on_scores():
@@ -280,7 +281,7 @@ def test_gates_on_scores():
 def test_a_policy_can_name_a_value_of_a_column_that_was_cut_into_quarters():
     pair = pair_with(1900, 100, customer=np.arange(2000) // 10)
     rule = {"where": {"customer": 17}, "max_nfr": "50%"}
-    found = gate(Policy.of({"slice": [rule]}), pair, overall(pair))
+    found = apply_policy(Policy.of({"slice": [rule]}), pair, overall(pair))
     assert found["conditions"][0]["where"] == {"customer": "17"}
 
 
@@ -304,7 +305,7 @@ def test_a_value_finds_its_slice_in_files_of_any_kind(tmp_path, ending, column, 
     )
     pair = read_pair(path, path)
     rules = [{"where": {"is": value}, "max_nfr": "50%"} for value in values]
-    found = gate(Policy.of({"slice": rules}), pair, overall(pair))["conditions"]
+    found = apply_policy(Policy.of({"slice": rules}), pair, overall(pair))["conditions"]
     assert [one["where"] for one in found] == [{"is": level}] * len(values)
 
 
@@ -322,7 +323,7 @@ def test_a_value_that_could_mean_something_else_is_refused(column, value):
     pair = pair_with(30, 30, kind=column * (60 // len(column)))
     rule = {"where": {"kind": value}, "max_nfr": "50%"}
     with pytest.raises(ValueError, match="'kind'"):
-        gate(Policy.of({"slice": [rule]}), pair, overall(pair))
+        apply_policy(Policy.of({"slice": [rule]}), pair, overall(pair))
 
 
 def test_truth_values_of_a_csv_are_those_of_a_parquet(tmp_path):

@@ -13,12 +13,12 @@ from compatkit.compare.pull_requests import comment
 from compatkit.compare.repeats import (
     Counts,
     flaky,
-    gain_interval,
     measures,
     noise_floor,
     rate_interval,
     sign_flip_p,
     summary,
+    t_interval,
     without_repeat,
 )
 from compatkit.compare.report import compare_versions
@@ -300,9 +300,9 @@ def test_what_is_flaky():
 
 def test_limits_of_the_intervals():
     assert rate_interval(0.0, 50)[0] == 0 and rate_interval(1.0, 50)[1] == 1
-    low, high, p = gain_interval(np.zeros(400), 1.0)
+    low, high, p = t_interval(np.zeros(400), 1.0)
     assert low < 0 < high < 0.01 and p == 1
-    assert gain_interval(np.array([0.5]), 1.0) == (-1.0, 1.0, 1.0)
+    assert t_interval(np.array([0.5]), 1.0) == (-1.0, 1.0, 1.0)
     narrow, wide = (
         measures(counts(4, [4, 2, 3], [1, 2, 4]), level)["nfr"] for level in (0.5, 0.99)
     )

@@ -19,7 +19,7 @@ from compatkit.compare.slices import (
     excess_p,
     false_discovery,
     flip_positions,
-    judged,
+    labelled_part,
     levels,
     once,
 )
@@ -191,13 +191,13 @@ def test_each_example_counts_once():
         kind=np.arange(5),
     )
     assert once(pair).rows.tolist() == [False, False, True, True, True] and once(pair).examples == 3
-    part = judged(pair)
+    part = labelled_part(pair)
     assert (
         part.label.tolist() == [1, 1, 0]
         and part.columns["kind"].tolist() == [2, 3, 4]
         and part.n == 3
     )
-    assert once(part).rows.all() and judged(part) is part
+    assert once(part).rows.all() and labelled_part(part) is part
 
 
 def test_one_metric_of_each_kind():
@@ -212,7 +212,7 @@ def test_one_metric_of_each_kind():
     assert (
         once(pair).rows.all() and once(pair).examples == 3
     )  # two questions, judged twice, and a summary
-    assert judged(pair).label.tolist() == [0, 1]
+    assert labelled_part(pair).label.tolist() == [0, 1]
     flips = flip_positions(pair)
     assert (flips.negative.tolist(), flips.positive.tolist()) == ([2], [])
 
@@ -226,9 +226,9 @@ def test_pairs_without_tasks_are_left_alone():
     pair = Pair(
         "a", "b", ("no",), np.zeros(3, np.int32), np.zeros(3, np.int32), np.zeros(3, np.int32)
     )
-    assert once(pair).rows.all() and once(pair).examples == 3 and judged(pair) is pair
+    assert once(pair).rows.all() and once(pair).examples == 3 and labelled_part(pair) is pair
     scores = harness(["s"] * 2, None, None, None, [[0.1, 0.2]] * 2)
-    assert judged(scores) is scores and once(scores).examples == 2
+    assert labelled_part(scores) is scores and once(scores).examples == 2
 
 
 # --- counting -------------------------------------------------------------------------------------

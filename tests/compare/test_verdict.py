@@ -17,12 +17,12 @@ from compatkit.compare.estimates import (
     score_measures,
 )
 from compatkit.compare.pair import Pair
-from compatkit.compare.policy import Policy, gate
+from compatkit.compare.policy import Policy, apply_policy
 from compatkit.compare.report import compare
 from compatkit.compare.verdict import (
     VERDICTS,
     Settings,
-    margin_of,
+    margin_in_units,
     misspelled,
     normalized,
     summarize,
@@ -224,7 +224,7 @@ def test_the_range_of_scores_is_from_the_lowest_to_the_highest(lowest):
 )
 def test_a_margin_of_scores_within_0_and_1_stays_as_it_is(low, high, unit):
     pair = scored_pair(np.array([low, high, low]), np.array([low, low, high]))
-    assert margin_of(pair, 0.02) == pytest.approx(0.02 * unit)
+    assert margin_in_units(pair, 0.02) == pytest.approx(0.02 * unit)
 
 
 def test_thirty_scores_must_differ_before_they_decide():
@@ -489,7 +489,7 @@ def test_tasks_have_their_own_measures_and_the_whole_counts_once():
 
 def test_rules_for_tasks_reach_every_metric():
     pair = harness()
-    found = gate(
+    found = apply_policy(
         Policy.of(
             {
                 "slice": [

@@ -9,7 +9,7 @@ from compatkit.experiments.plans import (
     PLANNED,
     distinct_hours,
     downloads_of,
-    plan,
+    plan_jobs,
     trainings_of_job,
 )
 from compatkit.experiments.studies.update_studies import STRENGTHS
@@ -53,7 +53,7 @@ def test_a_grids_weights_do_not_stay():
     (job,) = jobs(["gated_fusion:1"], "paper", ["mrpc"], 5)
     kept = added_up((one.what, one.number * one.kept) for one in trainings_of_job(job))
     assert kept == {"new a": 5, f"{KEPT} a": 5}, "those that only vote keep none"
-    assert next(plan([job])).to_dict()["disk_bytes"] < 25e9
+    assert next(plan_jobs([job])).to_dict()["disk_bytes"] < 25e9
     assert counted("gated_fusion:3", "mrpc", 5)["new a"] == 5 + 19
     assert "distilled a" not in counted("gated_fusion:4", "mrpc", 5)
     once, twice = (counted(f"gated_fusion:{table}", "sst2", 5) for table in ("4", "folds"))
@@ -125,7 +125,7 @@ def test_every_pair_of_a_family_has_two_adapters():
 
 def test_a_plan_names_its_numbers_and_shares_runs():
     chosen = jobs(["bcwi:main", "bcwi:curve"], "paper", ["massive"], 2)
-    plans = list(plan(chosen))
+    plans = list(plan_jobs(chosen))
     assert distinct_hours(plans) == pytest.approx(plans[0].hours)
     wanted = {
         "job",
@@ -144,7 +144,7 @@ def test_a_plan_names_its_numbers_and_shares_runs():
 
 def test_images_are_stored_once_for_all_tables_of_a_task():
     (images,), (texts,) = (
-        list(plan(jobs([name], "paper", [task])))
+        list(plan_jobs(jobs([name], "paper", [task])))
         for name, task in (("distillation:3", "imagenet"), ("bcwi:main", "massive_adddata"))
     )
     content = images.to_dict()
@@ -154,7 +154,7 @@ def test_images_are_stored_once_for_all_tables_of_a_task():
 
 def test_what_cannot_be_planned_is_named():
     with pytest.raises(ValueError, match="a plan is made for the paper scale"):
-        list(plan(jobs(["bcwi:main"], "smoke")))
+        list(plan_jobs(jobs(["bcwi:main"], "smoke")))
     with pytest.raises(ValueError, match="makes? bcwi's tables on ag_news, banking77, massive"):
         trainings_of_job(jobs(["bcwi:main"], "paper", ["inaturalist"])[0])
     with pytest.raises(ValueError, match="the plan knows the notebooks"):

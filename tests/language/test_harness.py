@@ -18,7 +18,7 @@ from compatkit.language.harness import (
     readable_by_harness,
 )
 from compatkit.language.models import answer, byte_pairs, small_language_model
-from compatkit.language.tasks import LANGUAGE_TASKS, Question, load_questions, task_files
+from compatkit.language.tasks import LANGUAGE_TASKS, Question, language_task_files, load_questions
 
 
 def goals(split, count):
@@ -40,7 +40,8 @@ def piqa(tmp_path):
 
 
 def test_the_harness_answers_as_we_do(piqa):
-    task, (files, place) = load_questions("piqa", piqa, as_in_paper=True), task_files("piqa", piqa)
+    task = load_questions("piqa", piqa, as_in_paper=True)
+    files, place = language_task_files("piqa", piqa)
     assert place == "folder" and sorted(files) == ["train", "validation"]
     tokenizer = byte_pairs([question.text for question in task.train], 300)
     model = small_language_model(tokenizer, 0, 1, 32, 128)
@@ -67,7 +68,7 @@ def test_training_prompts_are_those_of_the_harness(tmp_path, name):
     from lm_eval.tasks import TaskManager
 
     task = load_questions(name, hub_copy(tmp_path, name), as_in_paper=True)
-    path = _with_our_files(name, task_files(name, tmp_path)[0], 0, tmp_path)
+    path = _with_our_files(name, language_task_files(name, tmp_path)[0], 0, tmp_path)
     theirs = TaskManager(include_defaults=False).load([str(path)])["tasks"][name]
     tested = LANGUAGE_TASKS[name].tested
     rows = {"train": theirs.training_docs(), tested: getattr(theirs, f"{tested}_docs")()}
@@ -83,7 +84,7 @@ def test_training_prompts_are_those_of_the_harness(tmp_path, name):
 
 
 def test_the_harness_is_asked_the_questions_of_the_task_alone(piqa):
-    whole, files = load_questions("piqa", piqa), task_files("piqa", piqa)[0]
+    whole, files = load_questions("piqa", piqa), language_task_files("piqa", piqa)[0]
     tokenizer = byte_pairs([question.text for question in whole.train], 300)
     model = small_language_model(tokenizer, 0, 1, 32, 512)
     part = whole.limited(test=3)

@@ -12,12 +12,12 @@ from compatkit.weights.tensors import (
     check_classes,
     check_models,
     check_tensors,
-    class_names,
     device_of,
     is_coded,
     model_class_names,
     moved,
     named_tensors,
+    names_by_index,
     specs_of,
 )
 
@@ -92,14 +92,14 @@ def test_models_are_compared_across_devices_and_types():
 
 
 def test_class_names_by_number_not_by_order_of_entry():
-    assert class_names({"10": "k", "2": "c", "1": "b"}) == ["b", "c", "k"]
-    assert class_names(None) is None and class_names({}) is None
-    assert class_names({0: "LABEL_0", 1: "yes"}) == ["LABEL_0", "yes"]
-    assert class_names({0: "LABEL_0", 1: "LABEL_1"}) is None
+    assert names_by_index({"10": "k", "2": "c", "1": "b"}) == ["b", "c", "k"]
+    assert names_by_index(None) is None and names_by_index({}) is None
+    assert names_by_index({0: "LABEL_0", 1: "yes"}) == ["LABEL_0", "yes"]
+    assert names_by_index({0: "LABEL_0", 1: "LABEL_1"}) is None
     assert model_class_names(nn.Linear(2, 2)) is None
     for wrong in (["x", "y"], {"x": "y"}, {None: "x"}):
         with pytest.raises(ValueError, match="id2label"):
-            class_names(wrong)
+            names_by_index(wrong)
 
 
 def test_classes_in_another_order_are_named_and_unknown_ones_pass():

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NFR', 'PFR', 'NFR_MC', 'ACCURACY', 'ALL_CLASSES', 'NEW_ERRORS', 'KEPT', 'MENDED', 'REMAINING', 'UNCERTAINTY',
-           'RELATIVE', 'COST', 'AGREEMENT', 'MIXTURES', 'GAINS', 'LOSSES', 'MATCHED', 'BESIDE', 'EACH_OTHER', 'EARLY',
-           'PREFERRED', 'WORDED', 'CONTROL', 'CLAIMS', 'TASK_TITLES', 'BY_EXACT_MATCH', 'Claim', 'bears_on',
+           'RELATIVE', 'COST', 'AGREEMENT', 'MIXTURES', 'GAINS', 'LOSSES', 'MATCHED', 'NFR_AT_OWN', 'EACH_OTHER',
+           'EARLY', 'PREFERRED', 'WORDED', 'CONTROL', 'CLAIMS', 'TASK_TITLES', 'BY_EXACT_MATCH', 'Claim', 'bears_on',
            'models_words', 'place_of']
 
 # %% ../../../nbs/experiments/judging/claims.ipynb #1729995e
@@ -24,7 +24,7 @@ MIXTURES = ("old-new probabilities", "old-new logits")
 GAINS, LOSSES = "size of gains", "size of losses"
 MATCHED = "NFR at equal accuracy"  # of whole curves, whatever setting a row shows
 # of a method without a dial, beside the whole curve of a mixture
-BESIDE = "NFR at its own accuracy"
+NFR_AT_OWN = "NFR at its own accuracy"
 EACH_OTHER, EARLY = "each other", "the first fifth of the epochs"
 PREFERRED = "preferred on selection"  # stands for a row of a table with one row a setting
 WORDED = (KEPT, MENDED, REMAINING, UNCERTAINTY, RELATIVE, NEW_ERRORS)  # what they are set against

@@ -29,10 +29,10 @@ from compatkit.experiments.judging.claim_verdicts import (
     PAID,
     REPRODUCED,
     Evidence,
-    Judged,
+    JudgedClaims,
     claims_table,
     claims_words,
-    judged,
+    judged_claims,
     kept_evidence,
 )
 from .claims import CONTROL, TASK_TITLES, Claim, models_words, place_of
@@ -299,14 +299,14 @@ points with their 95 % intervals, the least favourable one of each task and upgr
 _HEADLINES = 3
 
 
-def _tried(paper: Paper, found: Judged) -> Judged:
+def _tried(paper: Paper, found: JudgedClaims) -> JudgedClaims:
     """The claims of a paper that some kept table bears on."""
     return [(claim, given) for claim, given in found if claim.paper == paper.title and given]
 
 
 def conclusion(
     paper: Paper,
-    found: Judged,  # as `judged` gives it
+    found: JudgedClaims,  # as `judged_claims` gives it
 ) -> list[str]:
     """What was reproduced of a paper, in sentences: its first claims, then how all came out."""
     tried = _tried(paper, found)
@@ -333,7 +333,7 @@ def _end(words: set[str]) -> str:
     return next(end for word, end in _ENDS.items() if word in words)
 
 
-def _headline(sentence: str, found: Judged) -> str:
+def _headline(sentence: str, found: JudgedClaims) -> str:
     """A sentence of a paper with the verdicts on each method that it is about."""
     named = [f"{claim.method}: " * bool(claim.method) + _came_out(given) for claim, given in found]
     return f"“{sentence}”: {'. '.join(named)}."
@@ -375,7 +375,7 @@ def headlines(
     """The claims whose figures a paper prints, and the first one of what prints none, where some
     kept table tests them.
     """
-    tables, found = kept_tables(results), [pair for pair in judged(results) if pair[1]]
+    tables, found = kept_tables(results), [pair for pair in judged_claims(results) if pair[1]]
     printing = {claim.paper for claim, _ in found if claim.printed}
     told = {claim.paper: claim for claim, _ in reversed(found) if claim.paper not in printing}
     asked = (pair for pair in found if pair[0].printed or told.get(pair[0].paper) == pair[0])
@@ -428,7 +428,7 @@ def shown_in_terminal(
     pages = {paper.page.removesuffix(".md"): paper for paper in PAPERS}
     if name not in pages:
         raise ValueError(f"results/ has no page {name!r}; it has {', '.join(pages)}")
-    found = judged(results)
+    found = judged_claims(results)
     said = conclusion(pages[name], found) or ["No claim was tried."]
     lines = [fill(one, 96, subsequent_indent="  ") for one in said]
     tried = [given for claim, given in _tried(pages[name], found) if claim != CONTROL]
@@ -452,7 +452,7 @@ def paper_page(
     paper: Paper,
     results: Path,  # the folder results/
     tables: Mapping[str, ResultTable],  # kept tables by name
-    found: Judged,  # as `judged` gives it
+    found: JudgedClaims,  # as `judged_claims` gives it
 ) -> str:
     """The page of a paper as Markdown."""
     claims = claims_table(paper.title, found)
@@ -797,7 +797,7 @@ def result_pages(
     index = index_page(tables, origins(results), pictures, claims_words(results))
     pages = {"README.md": index, "results.csv": results_csv(tables)}
     pages["methods.md"] = methods_page(results)
-    found = judged(results)
+    found = judged_claims(results)
     for paper in PAPERS:
         mine = {name: table for name, table in tables.items() if paper_of(name) == paper}
         if mine:

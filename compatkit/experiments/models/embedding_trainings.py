@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LayersRecipe', 'LayersOnTop', 'FeatureRows', 'EncoderRecipe', 'feature_rows', 'model_and_rows', 'EncoderSetting',
-           'encoder_once', 'embeddings_of', 'search_once', 'halves']
+           'encoder_once', 'embeddings_of', 'search_once']
 
 # %% ../../../nbs/experiments/models/embedding_trainings.ipynb #d4a1b118
 from dataclasses import asdict, dataclass
@@ -323,7 +323,7 @@ def search_once(
 
 def _searched(queries: Run, index: Run, split: str, mapping: str, share: float) -> Predictions:
     """A search on one split; an index on its way is judged by its first hits alone."""
-    entries, asking = halves(embeddings_of(index, split)), halves(embeddings_of(queries, split))
+    entries, asking = _halves(embeddings_of(index, split)), _halves(embeddings_of(queries, split))
     asked, held = asking[1], entries[0]
     if mapping:
         asked = fit_map(*(embeddings_of(run, "train") for run in (queries, index)))(asked)
@@ -335,7 +335,7 @@ def _searched(queries: Run, index: Run, split: str, mapping: str, share: float) 
     return found.replace(score=None) if 0 < share < 1 else found
 
 
-def halves(given: Embeddings) -> tuple[Embeddings, Embeddings]:
+def _halves(given: Embeddings) -> tuple[Embeddings, Embeddings]:
     """(index, queries): a split cut in two by a hash of the ids."""
     order = [given.id[place] for place in hash_order(given.id.tolist(), "index and queries")]
     middle = len(order) // 2

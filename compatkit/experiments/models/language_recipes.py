@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAPER_UPGRADES', 'PAPER_FAMILIES', 'PAPER_SHARE', 'PER_CHARACTER', 'VERSIONS', 'SMALL_UPGRADES', 'RESEEDED',
-           'OTHER_TEXTS', 'ALPHAS', 'SHOTS', 'SHOT_MODELS', 'PaperUpgrade', 'asked_by', 'family_pairs',
-           'paper_cross_entropy', 'missing_for', 'reads_other_texts', 'small_base', 'adapter_recipe', 'alpha_value',
-           'whole_task_at', 'task_at', 'asked_at', 'halves_at']
+           'OTHER_TEXTS', 'SHOTS', 'SHOT_MODELS', 'PaperUpgrade', 'asked_by', 'family_pairs', 'paper_cross_entropy',
+           'missing_for', 'reads_other_texts', 'small_base', 'adapter_recipe', 'alpha_value', 'whole_task_at',
+           'task_at', 'asked_at', 'halves_at']
 
 # %% ../../../nbs/experiments/models/language_recipes.ipynb #1366d7a2
 from dataclasses import replace
@@ -185,7 +185,7 @@ def small_base(
     return LanguageRecipe(**numbers | ({"steps": max_steps} if max_steps > 0 else {}))
 
 # %% ../../../nbs/experiments/models/language_recipes.ipynb #68162365
-ALPHAS = {
+_ALPHAS = {
     "twice the rank": None,
     "as printed": 156.0,
 }  # named values of LoRA's alpha at paper scale
@@ -208,7 +208,7 @@ def adapter_recipe(
     max_steps: int = -1,
     *,
     rank: int = 0,  # 0: the scale's
-    alpha: float | str = "auto",  # auto: the scale's; a key of ALPHAS; or a number
+    alpha: float | str = "auto",  # auto: the scale's; a key of _ALPHAS; or a number
     batch_size: int = 0,  # examples at once; 0: the scale's
     accumulation: int = 0,  # batches a step; 0: the scale's
     gradient_checkpointing: bool = False,  # less memory for more time; the numbers stay
@@ -219,8 +219,8 @@ def adapter_recipe(
     changes = {name: value for name, value in changes.items() if value}
     longer = _LONGER.get(scale, {}) if reseeded else {}
     recipe = replace(_ADAPTERS[scale], max_steps=max_steps, **(longer | changes))
-    if alpha in ALPHAS:
-        recipe = replace(recipe, alpha=ALPHAS[alpha] or 2.0 * recipe.rank)
+    if alpha in _ALPHAS:
+        recipe = replace(recipe, alpha=_ALPHAS[alpha] or 2.0 * recipe.rank)
     elif alpha != "auto":
         recipe = replace(recipe, alpha=float(alpha))
     return replace(recipe, gradient_checkpointing=gradient_checkpointing)
@@ -229,8 +229,8 @@ def adapter_recipe(
 def alpha_value(value: float | str) -> float | str:
     """A valid alpha, as given; ValueError otherwise."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-    if value != "auto" and value not in ALPHAS and not number:
-        raise ValueError(f"valid are auto, {', '.join(ALPHAS)}, or a number above 0")
+    if value != "auto" and value not in _ALPHAS and not number:
+        raise ValueError(f"valid are auto, {', '.join(_ALPHAS)}, or a number above 0")
     return value
 
 # %% ../../../nbs/experiments/models/language_recipes.ipynb #5357c4a1

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RECALL', 'REPLICATE', 'SHARED', 'project_root', 'home', 'results_folder', 'configuration_hash', 'run_id',
            'uncommitted', 'machine', 'Run', 'splits_in', 'flat', 'without_code', 'write_json', 'checkpoint_folder',
-           'replicate', 'numbered', 'AwaitedRun', 'finish_shared_runs', 'run_once', 'contains', 'find', 'failed_runs']
+           'replicate', 'AwaitedRun', 'finish_shared_runs', 'run_once', 'contains', 'find', 'failed_runs']
 
 # %% ../../../nbs/experiments/running/runs.ipynb #30205d67
 import configparser
@@ -550,7 +550,7 @@ def replicate() -> int:
     return int(asked)
 
 
-def numbered(configuration: dict) -> dict:
+def _numbered(configuration: dict) -> dict:
     """The configuration with the number of the repetition, where one is asked for."""
     number = replicate()
     return configuration | {"replicate": number} if number else configuration
@@ -664,7 +664,7 @@ def run_once(
 
     RuntimeError where it is missing and COMPATKIT_COMPUTE=0 forbids to compute it.
     """
-    where, configuration = _home_at(home), numbered(without_code(configuration))
+    where, configuration = _home_at(home), _numbered(without_code(configuration))
     identifier, code = run_id(configuration), _code_today(configuration, compute)
     _CODE_TODAY[identifier] = code
     target = where / _folder_name(identifier, code)

@@ -54,8 +54,8 @@ from compatkit.experiments.studies.sides import (
     Taught,
     Update,
     averages,
-    bare,
     teach,
+    unwrapped,
 )
 from .study import Planned, Study, labels_of
 from ...training import data_updates
@@ -446,7 +446,7 @@ class DistillationStudy:
     def recomputed(self, treatment: Treatment, seed: int) -> "WithOldRun":
         """The treatment, with the old model of the seed asked about each augmented image."""
         task = self.update.data.old if self.update.data else self.study.task
-        return WithOldRun(treatment, bare(self.olds[seed]), self.update.old_recipe, task, seed)
+        return WithOldRun(treatment, unwrapped(self.olds[seed]), self.update.old_recipe, task, seed)
 
     def treat_all(self, treatment: Treatment | None) -> list:
         """The same for all seeds."""

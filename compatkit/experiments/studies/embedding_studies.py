@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['TABLES', 'COMPATIBLE', 'REGRESSION', 'WIDTH', 'TRAIN', 'WITHIN', 'IMAGE_EPOCHS', 'IMAGE_RATE', 'SHARES',
-           'EmbeddingTable', 'update_of', 'recipes_of', 'Chosen', 'EmbeddingStudy', 'search_row', 'method_rows',
-           'dial_lines', 'checked', 'four_searches', 'four_searches_picture', 'backfilling', 'backfilling_picture',
-           'judged']
+           'EmbeddingTable', 'recipes_of', 'Chosen', 'EmbeddingStudy', 'search_row', 'method_rows', 'dial_lines',
+           'checked', 'four_searches', 'four_searches_picture', 'backfilling', 'backfilling_picture', 'verdicts_of']
 
 # %% ../../../nbs/experiments/studies/embedding_studies.ipynb #986ce3d9
 from collections.abc import Callable, Sequence
@@ -83,7 +82,7 @@ _SIDES = {"tiny_imagenet": 32}  # pixels; of 64 an encoder would take four times
 _LOW, _ALL = 3, 6  # layers of the sentence encoder under the old and the new encoder
 
 
-def update_of(study: Study, table: str) -> DataUpdate:
+def _update_of(study: Study, table: str) -> DataUpdate:
     """The data before and after the update."""
     task, real = study.task, study.scale == "mini" and not study.embedded
     if real and not task.image_field:
@@ -194,7 +193,7 @@ class EmbeddingStudy:
     def begin(cls, chosen: SimpleNamespace) -> "EmbeddingStudy":
         """The study that checked parameters ask for; errors name what is missing."""
         study = _SearchStudy("embeddings", chosen, begin(chosen, (), scales=("smoke", "mini")), 1)
-        update = update_of(study, chosen.table)
+        update = _update_of(study, chosen.table)
         recipes = recipes_of(study, chosen.table, chosen.encoder)
         study.task, study.about = update.new, {"form": "searches"}
         return cls(study, update, recipes)
@@ -483,7 +482,7 @@ def backfilling_picture(
     return figure
 
 # %% ../../../nbs/experiments/studies/embedding_studies.ipynb #7bbae55f
-def judged(study: EmbeddingStudy, chosen: Chosen) -> dict[str, Verdict]:
+def verdicts_of(study: EmbeddingStudy, chosen: Chosen) -> dict[str, Verdict]:
     """Sentence → verdict, on test."""
     seeds = study.study.seeds
     own = _difference(chosen.own, study.in_own())

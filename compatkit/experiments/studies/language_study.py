@@ -82,7 +82,7 @@ from ...language.adapters import AdapterRecipe
 from ...language.chunked_loss import MASKS
 from ...language.harness import HARNESS_TASKS, harness_version, readable_by_harness
 from ...language.models import judge, length_normalized
-from ...language.tasks import LANGUAGE_TASKS, Questions, load_questions, task_files
+from ...language.tasks import LANGUAGE_TASKS, Questions, language_task_files, load_questions
 from ...language.teachers import bytes_of_distributions
 from ...metrics import over_seeds, paired_difference, smooth_flips
 from ...predictions import Predictions, align, text_digests
@@ -471,7 +471,7 @@ def harness_files(chosen: SimpleNamespace, scale: str) -> dict | None:
             f"evaluation=harness: lm-evaluation-harness is asked for {', '.join(HARNESS_TASKS)}, "
             f"not for {chosen.task}"
         )
-    files = task_files(chosen.task, chosen.data_dir or None)[0]
+    files = language_task_files(chosen.task, chosen.data_dir or None)[0]
     if not readable_by_harness(chosen.task, files):
         if chosen.evaluation == "auto":
             return None

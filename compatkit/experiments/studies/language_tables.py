@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['VERSION_LABELS', 'above_chance', 'at_chance', 'upgrade_at_chance', 'check', 'control_words', 'with_choice',
            'changes_beside', 'printed', 'notes', 'result_table', 'figure_row', 'old_accuracy', 'shot_rows',
-           'inconsistency', 'percent', 'inconsistent', 'bars', 'keep_study']
+           'inconsistency', 'mean_percent', 'inconsistent', 'bars', 'keep_study']
 
 # %% ../../../nbs/experiments/studies/language_tables.ipynb #1a900004
 import math
@@ -115,7 +115,7 @@ def check(study: LanguageStudy) -> str:
     for (name, shots), runs in study.few_shot.items():
         right = [one.predictions("test").correct.mean() for one in by_measure(study, runs)]
         unfit = at_chance(by_measure(study, runs))
-        told = f"{_called(study, name)}, shots {shots}: accuracy {percent(spread(right))}"
+        told = f"{_called(study, name)}, shots {shots}: accuracy {mean_percent(spread(right))}"
         lines.append(", ".join(filter(None, [told, unfit])))
     for name, pair in study.upgrades.items() if study.runs else ():
         upgrade = measured_upgrade(study, name)
@@ -418,7 +418,7 @@ def inconsistency(olds: Sequence[Predictions], news: Sequence[Predictions]) -> t
     return spread([FlipCounts.between(*align(old, new)).nfr_mc for old, new in pairs])
 
 
-def percent(value: tuple) -> str:
+def mean_percent(value: tuple) -> str:
     """(mean, standard deviation) as text."""
     mean, deviation = value
     return f"{mean:.2%}" + ("" if math.isnan(deviation) else f" ± {deviation:.2%}")
@@ -426,7 +426,7 @@ def percent(value: tuple) -> str:
 
 def inconsistent(value: tuple) -> Text:
     """An NFR_mc as it stands in a table."""
-    return Text("NFR_mc {nfr_mc}", {"nfr_mc": percent(value)})
+    return Text("NFR_mc {nfr_mc}", {"nfr_mc": mean_percent(value)})
 
 
 def bars(

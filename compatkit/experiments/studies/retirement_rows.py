@@ -38,10 +38,10 @@ from ..running.runs import Run
 from compatkit.experiments.studies.retirements import (
     DRAWN,
     NOTHING_LOST,
-    Cost,
-    Dial,
+    AnswerDial,
     Picked,
     RetirementStudy,
+    RowCost,
     pick,
 )
 from .study import refuse_an_empty_smoke_run
@@ -62,7 +62,7 @@ class RetirementRows:
         self.lines: dict[str, tuple] = {}  # dial → (accuracies, NFRs) on test, over seeds
         self.picked: dict[str, Picked] = {}
         self.answers: dict[str, list[Predictions]] = {}  # row → answers on test, one a seed
-        self.costs: dict[str, Cost] = {}  # by row; a row without one costs nothing more
+        self.costs: dict[str, RowCost] = {}  # by row; a row without one costs nothing more
 
     @property
     def seeds(self) -> range:
@@ -105,7 +105,7 @@ class RetirementRows:
         models = self.models
         return [self.row("old model", models.olds), self.row("new model", models.news)]
 
-    def curve(self, dial: Dial, split: str, values: Sequence[float] | None = None) -> tuple:
+    def curve(self, dial: AnswerDial, split: str, values: Sequence[float] | None = None) -> tuple:
         """(accuracies, NFRs) over a dial's values, averaged over seeds."""
         values = dial.values if values is None else values
         counts = [
@@ -131,7 +131,7 @@ class RetirementRows:
 
     def chosen(
         self,
-        dial: Dial,
+        dial: AnswerDial,
         drawn: Sequence[float] | None = None,  # on test; None: all
     ) -> Row:
         """The row of a dial at the value that is chosen on selection; its curve on test is kept."""
@@ -146,14 +146,14 @@ class RetirementRows:
         made = {"qualified": picked.qualified, "choice": {"rule": "value"}}
         return self.row(dial.name, runs, dial.setting(picked.value), **made)
 
-    def _keep_values(self, dial: Dial, seed: int) -> None:
+    def _keep_values(self, dial: AnswerDial, seed: int) -> None:
         """A seed's answers on selection at all values, published beside the row's."""
         given = {value: dial.at("new_selection", value, seed) for value in dial.values}
         run = dial_values_once(dial.name, dial.runs(seed), given)
         splits = tuple(f"new_selection-{value:g}" for value in dial.values)
         self.study.add(run, splits=splits)
 
-    def _decided(self, dial: Dial, value: float, seed: int) -> Run:
+    def _decided(self, dial: AnswerDial, value: float, seed: int) -> Run:
         """A dial's answers of a seed as a run."""
         answers = {split: dial.at(split, value, seed) for split in JUDGED}
         what = {"method": dial.name, "value": float(value)}
@@ -187,7 +187,7 @@ class RetirementRows:
         self.costs[name] = self.models.cost_of_head(heads[0], self.models.student_steps)
         return self.chosen(self.models.rule(name, heads.__getitem__, runs.__getitem__))
 
-    def cached(self, name: str, dial: Dial, share: float, learned: bool) -> Row:
+    def cached(self, name: str, dial: AnswerDial, share: float, learned: bool) -> Row:
         """The rule at a dial's chosen price where a cache knows a share of the test inputs."""
         models, price, runs = self.models, self.picked[dial.name].value, []
         for seed in self.seeds:
@@ -202,7 +202,7 @@ class RetirementRows:
             what = {"method": name, "value": float(price)}
             runs.append(models.keep(decided_once(what, [known, of], {"new_test": answers})))
         who = "a head" if learned else "a search"
-        self.costs[name] = Cost(f"one model, a look-up, {who}", 0, models.bytes_of_cache())
+        self.costs[name] = RowCost(f"one model, a look-up, {who}", 0, models.bytes_of_cache())
         whole = {"rule": "price of another row", "row": dial.name}
         return self.row(name, runs, dial.setting(price), both_splits=False, choice=whole)
 
@@ -257,7 +257,7 @@ def students_of(
 
 # %% ../../../nbs/experiments/studies/retirement_rows.ipynb #rtr00044
 CHURN = ("churn constraint", "anchor", "RCAT")
-TWO_MODELS = Cost("two models", 0, "the old model")
+TWO_MODELS = RowCost("two models", 0, "the old model")
 
 
 def student_rows(rows: RetirementRows, asked: dict) -> list[Row]:
@@ -272,7 +272,7 @@ def student_rows(rows: RetirementRows, asked: dict) -> list[Row]:
             for price in prices
         }
         (price, runs), *others = tried.items()
-        rows.costs[words] = Cost(steps=models.student_steps)
+        rows.costs[words] = RowCost(steps=models.student_steps)
         if others:
             choice = {"rule": "settings", "prices": [*prices]}
             found.append(rows.searched(words, tried, choice))
@@ -294,7 +294,7 @@ def main_rows(rows: RetirementRows, asked: dict) -> list[Row]:
     head = [models.rule("rule with the head", models.head, models.new_asked)]
     head += [models.mixture("mixture with the head", models.head, models.new_asked)]
     rows.costs |= {dial.name: TWO_MODELS for dial in both}
-    rows.costs[near.name] = Cost("one model and a search", 0, models.bytes_of_cache())
+    rows.costs[near.name] = RowCost("one model and a search", 0, models.bytes_of_cache())
     rows.costs |= {dial.name: models.cost_of_head(models.head(0)) for dial in head}
     return [rows.chosen(dial) for dial in (*both, near, *head)] + student_rows(rows, asked)
 
@@ -313,9 +313,9 @@ def together_rows(rows: RetirementRows, max_nfr: float) -> list[Row]:
         lines = [("interpolation (BCWI)", models.news, models.new_recipe, DRAWN)]
         lines += [("interpolation of the student", runs, models.student_recipe, ())]
         for name, ends, recipe, drawn in lines:
-            rows.costs[name] = Cost(steps=models.student_steps if ends is runs else 0)
+            rows.costs[name] = RowCost(steps=models.student_steps if ends is runs else 0)
             found.append(rows.chosen(models.interpolation(name, ends.__getitem__, recipe), drawn))
-    rows.costs["student of the rule"] = Cost(steps=models.student_steps)
+    rows.costs["student of the rule"] = RowCost(steps=models.student_steps)
     found.append(rows.row("student of the rule", runs, "price 1"))
     found.append(rows.with_head("student with its head", runs))
     for name, ends in (("new model", models.news), ("student", runs)):
@@ -324,7 +324,7 @@ def together_rows(rows: RetirementRows, max_nfr: float) -> list[Row]:
             print(f"certified rule over the {name}: {row}")
             continue
         steps = models.student_steps if ends is runs else 0
-        rows.costs[row.method] = Cost("one model", steps, "the old answers to what is asked")
+        rows.costs[row.method] = RowCost("one model", steps, "the old answers to what is asked")
         found.append(row)
     return found
 
@@ -333,7 +333,7 @@ def cache_rows(rows: RetirementRows) -> list[Row]:
     """The rule at both models' price, with a cache that knows a share of the test inputs."""
     models = rows.models
     dial = models.rule("cache of 100 %", models.olds.__getitem__, models.news.__getitem__)
-    rows.costs[dial.name] = Cost("one model and a look-up", 0, models.bytes_of_cache())
+    rows.costs[dial.name] = RowCost("one model and a look-up", 0, models.bytes_of_cache())
     whole, found = rows.chosen(dial), []
     for percent in (25, 50, 75):
         for learned, who in ((False, "nearest neighbour"), (True, "head")):
@@ -405,7 +405,7 @@ def claim_lines(rows: RetirementRows, table: Sequence[Row]) -> list[str]:
         share = row.nfr[0] / new.nfr[0] if new.nfr[0] else math.nan
         lines.append(
             f"{row.method}: {share:.0%} of the untreated NFR, accuracy {mean:+.2%} "
-            f"[{low:+.2%}, {high:+.2%}]; {rows.costs.get(row.method, Cost()).asks}"
+            f"[{low:+.2%}, {high:+.2%}]; {rows.costs.get(row.method, RowCost()).asks}"
         )
     return lines
 
@@ -417,7 +417,7 @@ def cost_table(rows: RetirementRows, table: Sequence[Row]) -> "pandas.DataFrame"
     import pandas
 
     named = [row.method for row in table if row.method not in UNTREATED]
-    lines = [rows.costs.get(name, Cost()) for name in named]
+    lines = [rows.costs.get(name, RowCost()) for name in named]
     columns = ["an answer asks", "training steps more", "kept"]
     return pandas.DataFrame(lines, index=pandas.Index(named, name="row")).set_axis(columns, axis=1)
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['POSTERIORS', 'TRIED_PRICES', 'TRIED_WEIGHTS', 'ruled', 'mean_curve', 'rule_curve', 'chosen_price', 'rule_row',
            'certified_rows', 'mixture_rows', 'ensemble_size', 'ensemble_note', 'ensemble_rows', 'published_method',
-           'published_row', 'published_rows', 'rule_curves', 'beside']
+           'published_row', 'published_rows', 'rule_curves', 'nfr_at_accuracy']
 
 # %% ../../../nbs/experiments/studies/rule_rows.ipynb #92822e41
 from collections.abc import Mapping, Sequence
@@ -235,7 +235,7 @@ def rule_curves(upgrade: Upgrade) -> dict[str, tuple]:
     return {f"rule, {name}": (*mean, spread[1]) for name, (mean, spread) in found.items()}
 
 
-def beside(
+def nfr_at_accuracy(
     curves: Mapping[str, tuple],  # name → (accuracies, NFRs, …)
     accuracy: float,  # at least this, as a fraction
 ) -> str:

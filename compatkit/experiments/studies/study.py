@@ -40,8 +40,8 @@ from compatkit.experiments.models.upgrades import (
     GRID_SEEDS,
     Search,
     Upgrade,
+    grid_search,
     nfr_words,
-    search,
     some,
 )
 from compatkit.experiments.planning.rehearsal import (
@@ -750,12 +750,12 @@ class Study:
         grid: Sequence,  # settings
         train: Callable,  # (setting, seed) → Run
     ) -> Search:
-        """`upgrades.search` with the runs counted among the study's."""
+        """`upgrades.grid_search` with the runs counted among the study's."""
 
         def counted(setting, seed):
             return self.add(train(setting, seed))
 
-        found = search(grid, counted, upgrade.olds, upgrade.news)
+        found = grid_search(grid, counted, upgrade.olds, upgrade.news)
         return found._replace(choice=self.choice)
 
     def check(self, upgrade: Upgrade, treated: Sequence[Run] = ()) -> None:

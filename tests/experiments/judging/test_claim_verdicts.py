@@ -11,21 +11,20 @@ import pytest
 from compatkit.experiments.judging import claim_verdicts
 from compatkit.experiments.judging.claim_verdicts import (
     EVIDENCE,
-    Compared,
     Evidence,
+    RowPair,
     claims_html,
     claims_markdown,
     claims_words,
     differences_of,
     digest_of,
-    judge,
-    judged,
+    judge_claim,
+    judged_claims,
     kept_evidence,
     pairs_of,
 )
 from compatkit.experiments.judging.claims import (
     ACCURACY,
-    BESIDE,
     CLAIMS,
     CONTROL,
     COST,
@@ -33,6 +32,7 @@ from compatkit.experiments.judging.claims import (
     LOSSES,
     MATCHED,
     NFR,
+    NFR_AT_OWN,
     NFR_MC,
     PREFERRED,
     Claim,
@@ -80,7 +80,7 @@ def interval(mean, low, high, seeds=3):
 def word(claim, difference, its=None, seeds=3):
     made = table(NEW, its or row("it"))
     differences = {pair: interval(*difference, seeds) for pair in pairs_of(claim, made)}
-    return judge(claim, made, differences).word
+    return judge_claim(claim, made, differences).word
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_least_favourable_comparison_decides_and_is_told():
     assert [one.other for one in asked] == ["second", "third"]
 
     def said(*differences):
-        found = judge(LOWEST, made, dict(zip(asked, (interval(*d) for d in differences))))
+        found = judge_claim(LOWEST, made, dict(zip(asked, (interval(*d) for d in differences))))
         return found.word, found.words.split(" − ")[1].split()[0]
 
     nearer = (-0.006, -0.008, -0.004)
@@ -138,7 +138,7 @@ def test_what_must_hold_everywhere_is_as_clear_as_its_least_clear_comparison():
     made = table(NEW, row("it"), row("near"), row("vague"))
     asked = pairs_of(LOWEST, made)
     near, vague = interval(-0.002, -0.0025, -0.0015), interval(-0.01, -0.0198, -0.0002)
-    found = judge(LOWEST, made, dict(zip(asked, (near, vague))))
+    found = judge_claim(LOWEST, made, dict(zip(asked, (near, vague))))
     assert found.word == "reproduced" and "it − near" in found.words
     assert found.p == pytest.approx(vague.p()) and found.p > 100 * near.p()
 
@@ -149,7 +149,7 @@ def test_one_of_many_comparisons_refutes_only_at_a_stricter_level():
 
     def said(barely):
         means = [interval(*CLEAR)] * 3 + [interval(0.01, 0.01 - barely, 0.01 + barely)]
-        return judge(LOWEST, made, dict(zip(asked, means)))
+        return judge_claim(LOWEST, made, dict(zip(asked, means)))
 
     assert said(0.009).word == "open" and "one of 4" in said(0.009).words
     assert said(0.005).word == "opposite"
@@ -157,7 +157,7 @@ def test_one_of_many_comparisons_refutes_only_at_a_stricter_level():
 
 def test_methods_of_which_no_setting_qualified_are_judged_by_nobody():
     unfit = replace(row("it"), qualified=False)
-    found = judge(BELOW, table(NEW, unfit), {})
+    found = judge_claim(BELOW, table(NEW, unfit), {})
     assert found.word == "not tested" and "it: no setting" in found.words
     rival = replace(row("rival"), qualified=False)
     assert pairs_of(LOWEST, table(NEW, row("it"), rival)) == []
@@ -166,17 +166,17 @@ def test_methods_of_which_no_setting_qualified_are_judged_by_nobody():
 
 def test_what_did_not_qualify_is_told_only_where_there_is_something_to_compare_it_with():
     made = table(NEW, replace(row("it"), qualified=False), Row("other"))
-    assert judge(replace(BELOW, than=("other",)), made, {}) is None
-    assert judge(BELOW, made, {}).word == "not tested"
-    assert judge(replace(BELOW, than=()), made, {}).word == "not tested"
+    assert judge_claim(replace(BELOW, than=("other",)), made, {}) is None
+    assert judge_claim(BELOW, made, {}).word == "not tested"
+    assert judge_claim(replace(BELOW, than=()), made, {}).word == "not tested"
 
 
 def test_whole_curves_are_compared_where_no_setting_qualified():
     made = table(NEW, *(replace(row(one), qualified=False) for one in ("it", "other")))
     curves = replace(BELOW, than=("other",), quantity=MATCHED)
     (pair,) = pairs_of(curves, made)
-    assert pair == Compared(MATCHED, "it", "other")
-    found = judge(curves, made, {pair: CrossedMean(-0.01, 0.001, 0.001, 0.001, 3, 100)})
+    assert pair == RowPair(MATCHED, "it", "other")
+    found = judge_claim(curves, made, {pair: CrossedMean(-0.01, 0.001, 0.001, 0.001, 3, 100)})
     assert found.word == "reproduced" and "NFR at equal accuracy, it − other -1.00" in found.words
     assert pairs_of(replace(curves, quantity=NFR), made) == []
 
@@ -186,7 +186,7 @@ def test_a_method_that_did_not_qualify_does_not_silence_the_others():
     of_both = replace(BELOW, rows=("it", "pulled"))
     (pair,) = pairs_of(of_both, made)
     assert pair.method == "it"
-    found = judge(of_both, made, {pair: interval(*CLEAR)})
+    found = judge_claim(of_both, made, {pair: interval(*CLEAR)})
     assert found.word == "reproduced" and found.words.endswith(
         "; pulled: no setting is as accurate on selection as its rule asks"
     )
@@ -203,28 +203,28 @@ def test_an_exact_name_stands_before_names_that_begin_with_it():
 def test_controls_and_methods_that_lose_accuracy_are_no_rivals():
     losing = row("loser", 0.01, (-0.02, -0.05, 0.01))
     made = table(NEW, row("it"), row("constant gate"), row("payer", 0.01, PAYING), losing)
-    assert pairs_of(LOWEST, made) == [] and judge(LOWEST, made, {}) is None
+    assert pairs_of(LOWEST, made) == [] and judge_claim(LOWEST, made, {}) is None
 
 
 def test_a_method_that_pays_has_those_that_pay_as_rivals():
     made = table(NEW, row("it", 0.01, PAYING), row("payer", 0.01, PAYING), row("constant gate"))
     (pair,) = pairs_of(LOWEST, made)
-    assert pair == Compared(NFR, "it", "payer")
+    assert pair == RowPair(NFR, "it", "payer")
 
 
 def test_a_mixture_is_a_rival_with_its_whole_curve_at_the_methods_own_accuracy():
     mixture = replace(row("old-new logits", 0.01, PAYING), qualified=False)
     made = table(NEW, row("it"), row("other"), mixture)
     other, beside = pairs_of(LOWEST, made)
-    assert other == Compared(NFR, "it", "other")
-    assert beside == Compared(BESIDE, "it", "old-new logits")
-    found = judge(LOWEST, made, {other: interval(*CLEAR), beside: interval(*WIDE)})
+    assert other == RowPair(NFR, "it", "other")
+    assert beside == RowPair(NFR_AT_OWN, "it", "old-new logits")
+    found = judge_claim(LOWEST, made, {other: interval(*CLEAR), beside: interval(*WIDE)})
     assert found.word == "open" and "it − old-new logits at its accuracy, -0.10" in found.words
-    nowhere = judge(LOWEST, made, {other: interval(*CLEAR), beside: None})
+    nowhere = judge_claim(LOWEST, made, {other: interval(*CLEAR), beside: None})
     assert nowhere.word == "reproduced" and nowhere.words.endswith("logits: nowhere as accurate")
-    assert judge(LOWEST, made, {other: interval(*CLEAR)}).word == "not tested"
+    assert judge_claim(LOWEST, made, {other: interval(*CLEAR)}).word == "not tested"
     paying = table(NEW, row("it", 0.01, PAYING), mixture)
-    lower = judge(LOWEST, paying, {beside: interval(*CLEAR)})
+    lower = judge_claim(LOWEST, paying, {beside: interval(*CLEAR)})
     assert lower.word == "reproduced", "at equal accuracy nobody pays"
 
 
@@ -232,9 +232,9 @@ def test_without_loss_holds_for_nobody_where_selection_found_no_setting_of_one_o
     made = table(NEW, row("it"), replace(row("pulled"), qualified=False))
     of_both = replace(NO_LOSS, rows=("it", "pulled"))
     (pair,) = pairs_of(of_both, made)
-    found = judge(of_both, made, {pair: interval(0.0, -0.004, 0.004)})
+    found = judge_claim(of_both, made, {pair: interval(0.0, -0.004, 0.004)})
     assert found.word == "open" and "pulled: no setting" in found.words
-    worse = judge(of_both, made, {pair: interval(-0.01, -0.0199, -0.0001)})
+    worse = judge_claim(of_both, made, {pair: interval(-0.01, -0.0199, -0.0001)})
     assert worse.word == "opposite"
 
 
@@ -244,13 +244,13 @@ def test_between_two_choices_no_inconsistency_flip_is_judged():
         table(*(replace(one, by_seed=({"nfr": 0.03, "nfr_mc": mc},)) for one in (NEW, row("it"))))
         for mc in (0.03, 0.05)
     )
-    assert pairs_of(flips, two) == [] and judge(flips, two, {}) is None
-    assert pairs_of(flips, more) == [Compared(NFR_MC, "it", "new model")]
+    assert pairs_of(flips, two) == [] and judge_claim(flips, two, {}) is None
+    assert pairs_of(flips, more) == [RowPair(NFR_MC, "it", "new model")]
 
 
 @pytest.mark.parametrize("missing", [table(NEW), table(row("it")), table(NEW, Row("it"))])
 def test_rows_that_are_not_there_judge_nothing(missing):
-    assert judge(BELOW, missing, {}) is None
+    assert judge_claim(BELOW, missing, {}) is None
 
 
 def test_the_setting_that_selection_prefers_is_claimed_and_none_where_none_qualified():
@@ -260,12 +260,12 @@ def test_the_setting_that_selection_prefers_is_claimed_and_none_where_none_quali
     (pair,) = pairs_of(preferred, table(NEW, settings[0], chosen, settings[2]))
     assert (pair.method, pair.other) == ("c = 0.1", "new model")
     lost = [replace(one, preferred=True, qualified=False) for one in settings]
-    assert judge(preferred, table(NEW, *lost), {}).word == "not tested"
-    assert judge(preferred, table(NEW, *settings), {}) is None
+    assert judge_claim(preferred, table(NEW, *lost), {}).word == "not tested"
+    assert judge_claim(preferred, table(NEW, *settings), {}) is None
 
 
 def test_without_its_differences_a_table_is_not_judged():
-    found = judge(BELOW, table(NEW, row("it")), {})
+    found = judge_claim(BELOW, table(NEW, row("it")), {})
     assert found.word == "not tested" and "--evidence" in found.words
 
 
@@ -286,8 +286,8 @@ def test_a_table_that_changed_is_not_judged_by_old_differences(tmp_path):
     kept(tmp_path, (name, made))
     evidence = kept_evidence(tmp_path)
     assert set(differences_of(evidence, name, made)) == {
-        Compared(NFR, "it", "new model"),
-        Compared(ACCURACY, "it", ""),
+        RowPair(NFR, "it", "new model"),
+        RowPair(ACCURACY, "it", ""),
     }
     for other in (row("it", 0.02), row("it", seeds=4), replace(row("it"), setting="other")):
         assert differences_of(evidence, name, table(NEW, other)) == {}
@@ -302,7 +302,7 @@ def test_of_several_tables_of_one_place_the_least_favourable_counts(tmp_path, mo
     content = kept_evidence(tmp_path)
     content["tables"]["decisions-x-mini-main"]["differences"][0][4:] = interval(*ABOVE)
     (tmp_path / EVIDENCE).write_text(json.dumps(content))
-    ((_, found),) = judged(tmp_path)
+    ((_, found),) = judged_claims(tmp_path)
     assert {(one.name, one.word) for one in found} == {
         ("decisions-x-mini-main", "opposite"),
         ("bcwi-y-mini-main", "reproduced"),
@@ -312,9 +312,10 @@ def test_of_several_tables_of_one_place_the_least_favourable_counts(tmp_path, mo
 def test_a_table_of_models_at_chance_judges_nothing(tmp_path):
     unfit = table(NEW, row("compatibility adapter"), unjudged="models at chance")
     keep_table(unfit, "muscle-piqa-mini-a-main", results=tmp_path)
-    assert {one.word for _, evidence in judged(tmp_path) for one in evidence} == {"not tested"}
+    words = {one.word for _, evidence in judged_claims(tmp_path) for one in evidence}
+    assert words == {"not tested"}
     assert "PIQA (a): **not tested**, models at chance" in claims_markdown(tmp_path)
-    told = {claim.sentence for claim, evidence in judged(tmp_path) if evidence}
+    told = {claim.sentence for claim, evidence in judged_claims(tmp_path) if evidence}
     assert told and not any("ROUGE" in one or "gains" in one for one in told), "choices have none"
 
 
@@ -336,13 +337,13 @@ def test_an_adapter_is_judged_only_where_its_control_works(tmp_path, control, wo
         content = kept_evidence(tmp_path)
         content["tables"][trial]["differences"][0][4:] = interval(*control)
         (tmp_path / EVIDENCE).write_text(json.dumps(content))
-    ((_, (found,)),) = [one for one in judged(tmp_path) if one[0] == lowers]
+    ((_, (found,)),) = [one for one in judged_claims(tmp_path) if one[0] == lowers]
     assert found.word == word and re.search(words, found.words)
 
 
 def test_each_claim_finds_its_rows_and_their_differences_in_the_kept_tables():
     """A method that was renamed in a notebook would silently be *not run* here."""
-    for claim, evidence in judged(ROOT / "results"):
+    for claim, evidence in judged_claims(ROOT / "results"):
         measured = claim.quantity not in (GAINS, LOSSES)  # no kept table has ROUGE
         if measured and any(bears_on(claim, name) for name in KEPT):
             assert evidence, claim
@@ -357,7 +358,7 @@ def test_variants_judge_no_claim(tmp_path):
     for ending in ("out_of_fold", "2_settings"):
         name = f"gated_fusion-pydoc-mini-a-main-{ending}"
         keep_table(KEPT["gated_fusion-pydoc-mini-a-main"], name, results=tmp_path)
-    assert not any(evidence for _, evidence in judged(tmp_path))
+    assert not any(evidence for _, evidence in judged_claims(tmp_path))
 
 
 def test_text_stays_text(tmp_path, monkeypatch):
@@ -397,30 +398,30 @@ def table_of_costs(times, more=0, count=3):
 )
 def test_a_cost_is_memory_or_time(times, more, words):
     shown = table_of_costs(times, more)
-    assert [judge(claim, shown, {}).word for claim in COSTS] == words
-    assert [judge(claim, table(NEW), {}) for claim in COSTS] == [None, None]
+    assert [judge_claim(claim, shown, {}).word for claim in COSTS] == words
+    assert [judge_claim(claim, table(NEW), {}) for claim in COSTS] == [None, None]
 
 
 def test_few_measurements_decide_nothing():
     shown = table_of_costs((1.3, 1.4, 1.35), 0, 2)
     nothing = replace(shown, rows=tuple(replace(row, by_seed=()) for row in shown.rows))
     for claim, given in product(COSTS, (shown, nothing)):
-        found = judge(claim, given, {})
+        found = judge_claim(claim, given, {})
         assert found.word == "open" and all(f"{row}: " in found.words for row in claim.rows)
 
 
 def test_what_is_written_and_not_measured_is_judged_by_nobody():
     adds_nothing, shown = COSTS[0], table_of_costs((1.3, 1.4, 1.35))
-    assert "no measurement could have shown otherwise" in judge(adds_nothing, shown, {}).words
+    assert "no measurement could have shown otherwise" in judge_claim(adds_nothing, shown, {}).words
     measured = ({"bytes": 2**24, "time": 1.0},) * 3
     rows = [replace(row, by_seed=measured) if row.method == "BCWI" else row for row in shown.rows]
-    assert judge(adds_nothing, replace(shown, rows=tuple(rows)), {}).word == "opposite"
+    assert judge_claim(adds_nothing, replace(shown, rows=tuple(rows)), {}).word == "opposite"
 
 
 def test_claims_and_trials_are_counted(monkeypatch):
     words = (["reproduced", "open"], ["open"], ["not tested", "open"], [])
     found = [(None, [Evidence("bcwi-x-mini-main", one, "") for one in each]) for each in words]
-    monkeypatch.setattr(claim_verdicts, "judged", lambda results: found)
+    monkeypatch.setattr(claim_verdicts, "judged_claims", lambda results: found)
     told = claims_words()
     assert told.startswith("Of 3 claims 1 are decided in at least one upgrade, and 2 in none, 1 of")
     assert "These 5 trials ended so: *reproduced* 1," in told and "*open* 3" in told
@@ -439,7 +440,7 @@ def test_what_is_not_clear_among_the_trials_of_a_paper_is_open(tmp_path, monkeyp
         for line in content["tables"][names[0]]["differences"]:
             line[4:] = interval(*barely)
         (tmp_path / EVIDENCE).write_text(json.dumps(content))
-        ((_, found),) = judged(tmp_path)
+        ((_, found),) = judged_claims(tmp_path)
         (first,) = (one for one in found if one.name == names[0])
         assert first.word == said and ("among 20 trials" in first.words) == (said == "open")
 
@@ -448,7 +449,7 @@ def test_a_margin_above_the_rate_tests_nothing():
     within = replace(BELOW, lossless=True, within=0.005)
     made = table(replace(NEW, nfr=(0.002, 0.0)), row("it"))
     differences = {pair: interval(*CLEAR) for pair in pairs_of(within, made)}
-    found = judge(within, made, differences)
+    found = judge_claim(within, made, differences)
     assert found.word == "not tested" and "larger than" in found.words
-    seen = judge(within, table(NEW, row("it")), differences)
+    seen = judge_claim(within, table(NEW, row("it")), differences)
     assert seen.word != "not tested"

@@ -16,14 +16,13 @@ from compatkit.ensembles import mix
 from compatkit.experiments.judging import evidence as module
 from compatkit.experiments.judging.claim_verdicts import (
     EVIDENCE,
-    Compared,
+    RowPair,
     differences_of,
     kept_evidence,
 )
 from compatkit.experiments.judging.claims import (
     ACCURACY,
     AGREEMENT,
-    BESIDE,
     EARLY,
     GAINS,
     KEPT,
@@ -31,6 +30,7 @@ from compatkit.experiments.judging.claims import (
     MENDED,
     NEW_ERRORS,
     NFR,
+    NFR_AT_OWN,
     NFR_MC,
     RELATIVE,
     REMAINING,
@@ -38,7 +38,7 @@ from compatkit.experiments.judging.claims import (
 )
 from compatkit.experiments.judging.evidence import (
     NowhereAsAccurate,
-    Seen,
+    TableAnswers,
     difference_of,
     evidence,
     evidence_gaps,
@@ -122,7 +122,7 @@ def test_an_upgrade_that_was_made_again_counts_within_the_first():
 
 def test_values_are_what_the_table_says(shelf):
     kept = shelf.table(NAMES[1])
-    seen = Seen(kept)
+    seen = TableAnswers(kept)
     for method, row in kept.rows.items():
         exact = 1e-9 if "old-new" not in method and method != "constant gate" else 0.002
         assert seen.values(method, NFR).mean() == pytest.approx(row.nfr[0], abs=exact)
@@ -135,23 +135,23 @@ def test_values_are_what_the_table_says(shelf):
 
 def test_differences_are_paired_and_scaled(shelf):
     kept = shelf.table(NAMES[1])
-    seen, new = Seen(kept), kept.rows["new model"].nfr[0]
+    seen, new = TableAnswers(kept), kept.rows["new model"].nfr[0]
     gated = kept.rows["gated fusion"].nfr[0]
     mean, *errors, seeds, examples = difference_of(
-        seen, Compared(NFR, "gated fusion", "new model", 0.5)
+        seen, RowPair(NFR, "gated fusion", "new model", 0.5)
     )
     assert (seeds, examples) == (3, 655) and mean == pytest.approx(gated - new / 2)
     assert all(error >= 0 for error in errors) and max(errors) > 0
-    accuracy = difference_of(seen, Compared(ACCURACY, "gated fusion", ""))
+    accuracy = difference_of(seen, RowPair(ACCURACY, "gated fusion", ""))
     assert accuracy[0] == pytest.approx(kept.rows["gated fusion"].difference[0])
-    flips = difference_of(seen, Compared(KEPT, "gated fusion", "positive flips"))
+    flips = difference_of(seen, RowPair(KEPT, "gated fusion", "positive flips"))
     pfr = kept.rows["gated fusion"].pfr[0] / kept.rows["new model"].pfr[0]
     assert flips[0] == pytest.approx(gated / new - pfr)
 
 
 def test_a_mixture_is_read_off_its_curve_at_a_methods_own_accuracy(shelf):
     kept = shelf.table(NAMES[1])
-    seen, row = Seen(kept), kept.rows["dynamic distillation"]
+    seen, row = TableAnswers(kept), kept.rows["dynamic distillation"]
     sides = list(zip(*(kept.of(runs)("test") for runs in (kept.olds, kept.news))))
     points = []
     for weight in np.linspace(0, 1, 101):
@@ -159,20 +159,20 @@ def test_a_mixture_is_read_off_its_curve_at_a_methods_own_accuracy(shelf):
         flips = [(old.correct & ~one.correct).mean() for (old, _), one in zip(sides, mixed)]
         points.append((np.mean([one.correct.mean() for one in mixed]), np.mean(flips)))
     able = [nfr for accuracy, nfr in points if accuracy >= row.accuracy[0] - 1e-9]
-    found = difference_of(seen, Compared(BESIDE, row.method, "old-new logits"))
+    found = difference_of(seen, RowPair(NFR_AT_OWN, row.method, "old-new logits"))
     assert found[0] == pytest.approx(row.nfr[0] - min(able)) and found[4] == kept.seeds
     above = replace(row, accuracy=(0.999, 0.0))
     rows = tuple(above if one is row else one for one in kept.table.rows)
-    lifted = Seen(KeptTable(shelf, kept.name, replace(kept.table, rows=rows)))
+    lifted = TableAnswers(KeptTable(shelf, kept.name, replace(kept.table, rows=rows)))
     with pytest.raises(NowhereAsAccurate):
-        difference_of(lifted, Compared(BESIDE, row.method, "old-new logits"))
+        difference_of(lifted, RowPair(NFR_AT_OWN, row.method, "old-new logits"))
 
 
 def test_a_curve_that_is_nowhere_as_accurate_is_kept_as_such(shelf, monkeypatch):
     def nowhere(seen, asked):
         raise NowhereAsAccurate
 
-    asked = Compared(BESIDE, "gated fusion", "old-new logits")
+    asked = RowPair(NFR_AT_OWN, "gated fusion", "old-new logits")
     monkeypatch.setattr(module, "asked_of", lambda name, kept: [asked])
     monkeypatch.setattr(module, "difference_of", nowhere)
     kept = shelf.table(NAMES[1])
@@ -186,10 +186,10 @@ def test_a_curve_that_is_nowhere_as_accurate_is_kept_as_such(shelf, monkeypatch)
 
 
 def test_quantities_that_are_ratios_have_the_value_of_their_definition(shelf):
-    seen = Seen(shelf.table(NAMES[1]))
+    seen = TableAnswers(shelf.table(NAMES[1]))
 
     def told(quantity, method, other):
-        return difference_of(seen, Compared(quantity, method, other))[0]
+        return difference_of(seen, RowPair(quantity, method, other))[0]
 
     pairs, fused = seen.pairs("new model"), seen.pairs("gated fusion")
     relative = np.mean([FlipCounts.between(*pair).relative_nfr for pair in pairs])
@@ -220,7 +220,7 @@ def test_what_ensembles_leave_is_compared_group_by_group():
         return np.array(given[kind][method], dtype=float)
 
     seen = SimpleNamespace(values=values)
-    found = difference_of(seen, Compared(REMAINING, "ensembles of 2", "remaining errors"))
+    found = difference_of(seen, RowPair(REMAINING, "ensembles of 2", "remaining errors"))
     assert found[0] == pytest.approx(1.0 - 0.5) and found[4:] == [2, 4]
 
 
@@ -298,7 +298,7 @@ def test_a_ratio_varies_as_its_bootstrap_says():
 
 def test_sizes_of_changes_are_means_of_what_changed():
     old, new = np.array([0.5, 0.5, 0.2, 0.4]), np.array([0.7, 0.4, 0.6, 0.4])
-    seen = Seen(SimpleNamespace(known=None))
+    seen = TableAnswers(SimpleNamespace(known=None))
     seen._pairs = {"it": [tuple(SimpleNamespace(label=None, score=one) for one in (old, new))]}
     assert seen.values("it", GAINS).mean() == pytest.approx((0.2 + 0.4) / 2)
     assert seen.values("it", NFR).tolist() == [[0, 1, 0, 0]]
@@ -314,18 +314,18 @@ def test_larger_groups_stand_beside_those_that_they_are_made_of():
         return old, old.replace(prediction=given)
 
     table = SimpleNamespace(form="sizes")
-    seen = Seen(SimpleNamespace(by="", known=None, table=table))
+    seen = TableAnswers(SimpleNamespace(by="", known=None, table=table))
     seen._pairs = {"four": [seed(2), seed(6)], "two": [seed(4), seed(8), seed(16), seed(20)]}
-    mean, *_, seeds, _ = difference_of(seen, Compared(NFR, "four", "two"))
+    mean, *_, seeds, _ = difference_of(seen, RowPair(NFR, "four", "two"))
     assert mean == pytest.approx((2 + 6 - (4 + 8) / 2 - (16 + 20) / 2) / 2 / 40) and seeds == 2
     table.form = "methods"
-    assert difference_of(seen, Compared(NFR, "four", "two"))[0] == pytest.approx((8 - 12) / 2 / 40)
+    assert difference_of(seen, RowPair(NFR, "four", "two"))[0] == pytest.approx((8 - 12) / 2 / 40)
 
 
 def test_agreement_counts_equal_answers_right_or_wrong():
     old = Predictions(list("abcd"), [0, 0, 1, 1], [0, 1, 1, 2])
     new = old.replace(prediction=np.array([0, 1, 2, 1]))
-    seen = Seen(SimpleNamespace(by="", known=None))
+    seen = TableAnswers(SimpleNamespace(by="", known=None))
     seen._pairs = {"it": [(old, new)]}
     assert seen.values("it", AGREEMENT).tolist() == [[1, 1, 0, 0]]
 
@@ -343,7 +343,7 @@ def test_two_curves_are_compared_where_they_are_as_accurate(monkeypatch):
     baseline = [replace(one, alphas=(0.0, 0.25, 0.5, 0.75)) for one in along("ab", "c", "bcd", "")]
     monkeypatch.setattr(module, "curves_of", lambda kept, row, split: row)
     seen = SimpleNamespace(kept=SimpleNamespace(rows={"BCWI": line, "EWC": baseline}))
-    asked = Compared(MATCHED, "BCWI", "EWC")
+    asked = RowPair(MATCHED, "BCWI", "EWC")
     # a against c; a against b, c and d; none is as accurate as the last, so a and b against none
     expected = np.array([1 + 1 + 1, 0 - 1 + 1, -1 - 1 + 0, 0 - 1 + 0]) / 3
     assert np.allclose(module._matched(seen, asked), [expected] * 2)
@@ -355,7 +355,7 @@ def test_flips_that_rank_no_higher_than_others_have_half_the_area(monkeypatch):
     old = Predictions(np.arange(400).astype(str), label, label)
     new = old.replace(prediction=(np.arange(400) % 4 == 0).astype(int))
     seen = SimpleNamespace(kept=None, pairs=lambda method: [(old, new)] * 3)
-    asked = Compared(UNCERTAINTY, "new model", "other examples")
+    asked = RowPair(UNCERTAINTY, "new model", "other examples")
     monkeypatch.setattr(module, "uncertain", lambda kept, order: np.arange(400) // 4 / 100)
     mean, *errors, seeds, _ = difference_of(seen, asked)
     assert abs(mean) < 1e-12 and seeds == 3 and max(errors) > 0
@@ -385,7 +385,7 @@ def test_the_gap_between_two_trainings_is_that_of_their_relative_nfr(monkeypatch
     expected = FlipCounts.between(*sides).relative_nfr
 
     def told(when):
-        return difference_of(seen, Compared(RELATIVE, "new model", when))[0]
+        return difference_of(seen, RowPair(RELATIVE, "new model", when))[0]
 
     assert told("the last epoch") == pytest.approx(0 - expected)
     assert told(EARLY) == pytest.approx((0 - expected) / 2), "two epochs of six"

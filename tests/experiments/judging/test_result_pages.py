@@ -10,7 +10,7 @@ from shutil import copytree
 import pytest
 from made_studies import edit_records
 
-from compatkit.experiments.judging.claim_verdicts import VERDICTS, Evidence, judged
+from compatkit.experiments.judging.claim_verdicts import CLAIM_VERDICTS, Evidence, judged_claims
 from compatkit.experiments.judging.claims import CLAIMS
 from compatkit.experiments.judging.result_pages import (
     CSV_COLUMNS,
@@ -192,12 +192,12 @@ def test_runs_by_unknown_code_are_counted(tmp_path):
 
 
 def test_a_page_begins_with_what_was_reproduced():
-    found = judged(ROOT / "results")
+    found = judged_claims(ROOT / "results")
     for paper in PAPERS:
         said = conclusion(paper, found)
         tried = [claim for claim, given in found if claim.paper == paper.title and given]
         assert f"All {len(tried)} claims" in said[-1] and len(said) <= 4
-        assert tried[0].sentence in said[0] and any(word in said[0] for word in VERDICTS)
+        assert tried[0].sentence in said[0] and any(word in said[0] for word in CLAIM_VERDICTS)
         page = (ROOT / "results" / paper.page).read_text(encoding="utf-8")
         assert all(f"- {one}\n" in page for one in said)
     assert conclusion(PAPERS[0], []) == []
@@ -209,7 +209,7 @@ def test_headlines_show_what_the_papers_print_beside_what_was_measured():
     for one in found:
         numbers = re.findall(r"\d+\.\d\d", one.printed)
         assert len(numbers) == 2 * bool(one.claim.printed)
-        assert one.seeds >= 3 and any(word in one.verdicts for word in VERDICTS)
+        assert one.seeds >= 3 and any(word in one.verdicts for word in CLAIM_VERDICTS)
     focal = next(one for one in found if one.claim.method.startswith("FD-KL"))
     assert focal.printed == "NFR 6.44 → 2.50 %", "table 2a of the paper"
     adapter = next(one for one in found if one.claim.printed[:1] == ("muscle",))

@@ -19,8 +19,8 @@ from compatkit.experiments.judging.searches import (
     choices_again,
     chosen_again,
     grid_of,
-    judged,
     preferred,
+    rechosen,
     searched_fields,
     setting_of,
     setting_words_of,
@@ -143,13 +143,13 @@ GRID = [Tried(1, 0.81, 0.04), Tried(3, 0.80, 0.02), Tried(10, 0.78, 0.01)]
 )
 def test_the_rule_takes_the_fewest_flips_on_a_par(chosen, least, qualified, word):
     made = Row("it", seeds=3, qualified=qualified)
-    assert judged(made, Searched(GRID, chosen, least)).word == word
+    assert rechosen(made, Searched(GRID, chosen, least)).word == word
 
 
 def test_equal_settings_are_equally_right():
     twins = [*GRID, Tried(4, 0.80, 0.02)]
     assert preferred(Searched(twins, 3, 0.80))[0].setting == 4
-    assert judged(Row("it", "", 3), Searched(twins, 3, 0.80)).word == "same"
+    assert rechosen(Row("it", "", 3), Searched(twins, 3, 0.80)).word == "same"
 
 
 def test_a_setting_is_that_of_the_treatment_inside():

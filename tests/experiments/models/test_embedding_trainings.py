@@ -14,9 +14,9 @@ from compatkit.experiments.models.embedding_trainings import (
     FeatureRows,
     LayersOnTop,
     LayersRecipe,
+    _halves,
     embeddings_of,
     encoder_once,
-    halves,
     search_once,
 )
 from compatkit.retrieval import Embeddings, answerable, recall_at_1, retrieve
@@ -73,8 +73,8 @@ def test_each_setting_is_a_run_of_its_own_with_the_old_one_as_parent():
 def test_a_search_keeps_first_hits_and_precisions():
     run = search_once(new(), old())
     for split in ("selection", "test"):
-        entries, _ = halves(embeddings_of(old(), split))
-        _, asked = halves(embeddings_of(new(), split))
+        entries, _ = _halves(embeddings_of(old(), split))
+        _, asked = _halves(embeddings_of(new(), split))
         wanted = retrieve(answerable(asked, entries), entries)
         found = run.predictions(split)
         assert list(found.id) == list(wanted.id)
@@ -88,8 +88,8 @@ def test_queries_can_be_mapped_and_an_index_can_be_on_its_way():
     mapped = search_once(new(), old(), "linear").predictions("test")
     to_old = fit_map(embeddings_of(new(), "train"), embeddings_of(old(), "train"))
     entries, asked = (
-        halves(embeddings_of(old(), "test"))[0],
-        halves(embeddings_of(new(), "test"))[1],
+        _halves(embeddings_of(old(), "test"))[0],
+        _halves(embeddings_of(new(), "test"))[1],
     )
     wanted = retrieve(answerable(to_old(asked), entries), entries)
     assert list(mapped.prediction) == list(wanted.prediction)
@@ -121,9 +121,9 @@ def test_added_classes_are_left_out_of_the_influence_or_get_rows():
 
 def test_halves_share_nothing_and_do_not_depend_on_the_order():
     given = Embeddings([f"t{n}" for n in range(11)], np.eye(11) + 1, np.arange(11) % 2)
-    index, queries = halves(given)
+    index, queries = _halves(given)
     assert {*index.id} | {*queries.id} == {*given.id} and not {*index.id} & {*queries.id}
-    again, _ = halves(given.select(given.id[::-1].tolist()))
+    again, _ = _halves(given.select(given.id[::-1].tolist()))
     assert {*again.id} == {*index.id}
 
 

@@ -10,8 +10,8 @@ from retiring import models, world  # noqa: F401 (fixtures)
 from compatkit.experiments.models.traffic_trainings import (
     Lesson,
     asked_once,
-    embeddings_of,
     head_once,
+    traffic_embeddings,
     traffic_of,
 )
 from compatkit.predictions import Predictions
@@ -55,9 +55,9 @@ def test_embeddings_are_not_in_results(models, tmp_path):  # noqa: F811
     asked = models.new_asked(0)
     kept = replace(asked, folder=tmp_path / "recalled" / asked.id)
     with pytest.raises(ValueError, match="neither weights nor"):
-        embeddings_of(replace(kept, again=None), "traffic")
-    again = embeddings_of(replace(kept, again=lambda: asked), "traffic")
-    assert np.array_equal(again, embeddings_of(asked, "traffic"))
+        traffic_embeddings(replace(kept, again=None), "traffic")
+    again = traffic_embeddings(replace(kept, again=lambda: asked), "traffic")
+    assert np.array_equal(again, traffic_embeddings(asked, "traffic"))
 
 
 def test_a_lesson_says_what_decides_it(models):  # noqa: F811

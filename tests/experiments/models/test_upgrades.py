@@ -12,9 +12,9 @@ from compatkit.experiments.models.recipes import Recipe
 from compatkit.experiments.models.upgrades import (
     Upgrade,
     at_accuracy,
+    grid_search,
     nfr_words,
     reseed_floor,
-    search,
     some,
     trainings_of_search,
     vote_sizes,
@@ -162,7 +162,7 @@ def test_the_search_takes_the_lowest_nfr_on_a_par_and_runs_it_with_all_seeds(tmp
             return upgrade.olds[seed]
         return upgrade.news[seed if setting == "same" else 3 + seed]
 
-    found = search(["same", "other", "copy"], train, upgrade.olds, upgrade.paired)
+    found = grid_search(["same", "other", "copy"], train, upgrade.olds, upgrade.paired)
     reference = np.mean([run.predictions("selection").correct.mean() for run in upgrade.paired])
     able = [line for line in found.tried if line[1] >= reference]
     assert "copy" not in [line[0] for line in able], "the old model pays for its zero flips"
@@ -178,7 +178,7 @@ def test_a_setting_that_wins_on_one_seed_alone_is_not_chosen(upgrade):
         lucky = setting == "lucky" and seed == 0
         return upgrade.olds[seed] if setting == "lucky" and not lucky else upgrade.news[seed]
 
-    found = search(["lucky", "steady"], train, upgrade.olds, upgrade.paired)
+    found = grid_search(["lucky", "steady"], train, upgrade.olds, upgrade.paired)
     assert found.setting == "steady"
     accuracies = [run.predictions("selection").correct.mean() for run in upgrade.olds[1:]]
     first = upgrade.news[0].predictions("selection").correct.mean()
@@ -193,14 +193,14 @@ def test_a_grid_is_tried_on_three_seeds_and_rows_have_all(upgrade, monkeypatch):
         asked.append((setting, seed))
         return upgrade.news[seed]
 
-    found = search(["a", "b"], train, upgrade.olds, upgrade.paired)
+    found = grid_search(["a", "b"], train, upgrade.olds, upgrade.paired)
     assert asked == [("a", 0), ("a", 1), ("b", 0), ("b", 1), (found.setting, 2)]
     assert [run.id for run in found.runs] == [run.id for run in upgrade.paired]
     assert len(asked) == trainings_of_search(2, 3)
 
 
 def test_a_search_without_any_setting_on_a_par_says_so(upgrade):
-    found = search(["copy"], lambda setting, seed: upgrade.olds[seed], upgrade.olds, upgrade.paired)
+    found = grid_search(["copy"], lambda _, seed: upgrade.olds[seed], upgrade.olds, upgrade.paired)
     assert not found.qualified
 
 

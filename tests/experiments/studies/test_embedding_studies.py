@@ -21,9 +21,9 @@ from compatkit.experiments.studies.embedding_studies import (
     dial_lines,
     four_searches,
     four_searches_picture,
-    judged,
     method_rows,
     search_row,
+    verdicts_of,
 )
 from compatkit.retrieval import recall_at_1
 
@@ -72,7 +72,7 @@ def test_rows_pictures_and_verdicts(study, capsys):
     assert on_the_way.shape == (2, len(SHARES))
     assert on_the_way[:, -1].mean() == pytest.approx(means[1], abs=0.03)
     assert four_searches_picture(fields).axes and backfilling_picture({"a": on_the_way}, 0.5).axes
-    verdicts = judged(study, chosen)
+    verdicts = verdicts_of(study, chosen)
     assert {one.word for one in verdicts.values()} == {"undecided"}  # two seeds decide nothing
     assert len(dial_lines(study, REGRESSION)) == 1
     assert {len(one) for one in (study.study.runs[row].splits for row in made[0].records)} == {2}

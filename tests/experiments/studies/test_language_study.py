@@ -278,7 +278,7 @@ def test_reseeded_bases_are_a_pair_a_seed():
 
 
 def test_the_harness_asks_at_the_paper_scale_where_it_has_the_task(monkeypatch, tmp_path):
-    monkeypatch.setattr(language_study, "task_files", lambda name, folder: ({"validation": []}, ""))
+    monkeypatch.setattr(language_study, "language_task_files", lambda *_: ({"validation": []}, ""))
     monkeypatch.setattr(language_study, "readable_by_harness", lambda name, files: name == "piqa")
     assert harness_files(asked(task="piqa"), "paper") == {"validation": []}
     assert harness_files(asked(task="piqa"), "mini") is None

@@ -21,8 +21,8 @@ from compatkit.experiments.studies.language_tables import (
     control_words,
     figure_row,
     inconsistency,
+    mean_percent,
     notes,
-    percent,
     result_table,
     shot_rows,
     with_choice,
@@ -54,7 +54,8 @@ def test_figure_5_counts_other_wrong_answers_too():
     before, after = old.predictions("test"), new.predictions("test")
     assert inconsistency([before], [after])[0] == 0.5, "wrong before and otherwise wrong now"
     assert figure_row(upgrade, "o → n", (new,)).nfr[0] == 0.0
-    assert percent((0.5, float("nan"))) == "50.00%" and percent((0.5, 0.01)) == "50.00% ± 1.00%"
+    assert mean_percent((0.5, float("nan"))) == "50.00%"
+    assert mean_percent((0.5, 0.01)) == "50.00% ± 1.00%"
 
 
 def test_a_figures_row_of_scores_is_compared_with_what_it_is_given():

@@ -13,13 +13,13 @@ from compatkit.experiments.models.given_answers import given_answers
 from compatkit.experiments.models.recipes import Recipe
 from compatkit.experiments.reporting.result_tables import Row
 from compatkit.experiments.studies.own_case import (
-    PRICES,
+    PRICE_GRID,
     Case,
-    Cost,
+    CaseTrainings,
+    MethodCost,
     Retiring,
-    Trainings,
-    check_classes,
-    cost_table,
+    check_labels,
+    cost_html,
     longest,
     model_run,
     read_traffic,
@@ -48,15 +48,15 @@ def renamed(folder, target, names):
 
 
 def test_the_order_of_a_models_classes_counts(task, folder, tmp_path):
-    check_classes(folder, task.classes)
-    check_classes(
+    check_labels(folder, task.classes)
+    check_labels(
         renamed(folder, tmp_path / "plain", [f"LABEL_{one}" for one in range(len(task.classes))]),
         task.classes,
     )
     with pytest.raises(ValueError, match="in another order"):
-        check_classes(renamed(folder, tmp_path / "turned", task.classes[::-1]), task.classes)
+        check_labels(renamed(folder, tmp_path / "turned", task.classes[::-1]), task.classes)
     with pytest.raises(ValueError, match="is it a classifier of this task"):
-        check_classes(renamed(folder, tmp_path / "other", ["x", *task.classes[1:]]), task.classes)
+        check_labels(renamed(folder, tmp_path / "other", ["x", *task.classes[1:]]), task.classes)
 
 
 def test_the_models_answers_are_those_of_transformers(task, folder, tmp_path):
@@ -100,7 +100,7 @@ def row(name, accuracy, nfr, test=None, low=-0.01):
 
 
 OLD, NEW = row("old model", 0.80, 0.0), row("new model", 0.85, 0.05)
-COSTS = {"new model": Cost(1), "a": Cost(1, "", 10.0), "b": Cost(2, "its logits")}
+COSTS = {"new model": MethodCost(1), "a": MethodCost(1, "", 10.0), "b": MethodCost(2, "its logits")}
 
 
 def test_the_recommendation_follows_its_rule():
@@ -146,7 +146,7 @@ def test_where_nothing_was_compared_nothing_is_recommended():
 
 def test_better_worse_and_no_clear_difference_are_told_apart():
     tried = [row("a", 0.85, 0.01), row("b", 0.80, 0.0), row("c", 0.85, 0.049)]
-    costs = COSTS | {"c": Cost(1)}
+    costs = COSTS | {"c": MethodCost(1)}
     found = recommend([OLD, NEW, *tried], costs, 5000, not_tried={"d": "why"})
     of = {kind: [one.split()[0] for one in said] for kind, said in found.outcomes.items()}
     assert list(of.values()) == [["a"], ["c"], ["b"], ["d"]] and found.method == "a"
@@ -196,7 +196,7 @@ def test_the_rules_price_is_the_one_with_the_fewest_flips_at_the_new_models_accu
     case.rule(0.01)
     old, new = case.both("selection")
     posterior = pool(old, new)
-    tried = [FlipCounts.between(old, keep_old(old, new, one, posterior)) for one in PRICES]
+    tried = [FlipCounts.between(old, keep_old(old, new, one, posterior)) for one in PRICE_GRID]
     able = [one.nfr for one in tried if one.accuracy_new >= new.correct.mean()]
     assert case.rows[-1].selection["nfr"][0] == min(able)
 
@@ -209,7 +209,7 @@ def test_the_new_model_may_be_a_file_of_answers(task, tmp_path, logits):
     case.mixtures(), case.rule(0.01), try_interpolation(case, "", 0.01)
     tried = [row.method for row in case.rows if row.method not in ("old model", "new model")]
     assert bool(tried) == logits and "BCWI" in case.not_tried
-    trainings = Trainings(case, Recipe("encoder", "own", str(file), epochs=2), seeds=1)
+    trainings = CaseTrainings(case, Recipe("encoder", "own", str(file), epochs=2), seeds=1)
     assert "new_model" in trainings.refused()
     found = recommend(case.rows, case.costs, len(task.selection), not_tried=case.not_tried)
     assert bool(found.method) == logits
@@ -229,12 +229,12 @@ def test_interpolation_with_itself_is_the_new_model(task, folder, tmp_path):
     row = case.rows[-1]
     assert row.method == "BCWI" and row.accuracy[0] == case.rows[1].accuracy[0]
     assert set(case.costs) == {"new model", "old-new probabilities", "old-new logits", "BCWI"}
-    assert cost_table(case.costs).count("<tr>") == 5
+    assert cost_html(case.costs).count("<tr>") == 5
 
 
 def test_settings_come_from_the_registry_and_are_counted(task, folder, tmp_path):
     case = Case(task, given_answers(task, old_answers(task)), folder, home=tmp_path)
-    trainings = Trainings(case, Recipe("encoder", "own", str(folder), epochs=2), seeds=3)
+    trainings = CaseTrainings(case, Recipe("encoder", "own", str(folder), epochs=2), seeds=3)
     weights = [setting.weight for setting in trainings.grid("focal distillation")]
     assert weights == [0.1, 0.3, 1.0, 3.0]
     dynamic = trainings.grid("dynamic distillation")

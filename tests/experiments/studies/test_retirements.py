@@ -6,7 +6,7 @@ import tiny
 from retiring import models, study_of, world  # noqa: F401 (fixtures)
 
 from compatkit.experiments.models.recipes import half_recipe
-from compatkit.experiments.models.traffic_trainings import JUDGED, embeddings_of
+from compatkit.experiments.models.traffic_trainings import JUDGED, traffic_embeddings
 from compatkit.experiments.studies import retirements
 from compatkit.experiments.studies.retirements import pick
 
@@ -16,7 +16,7 @@ def test_each_seed_has_its_models_and_the_start_is_the_old_one(models):  # noqa:
     assert models.olds == models.starts
     told = models.new_asked(0).predictions("traffic")
     assert told.label is None and len(told) == len(models.traffic.rows)
-    assert embeddings_of(models.new_asked(0), "new_test").shape == (
+    assert traffic_embeddings(models.new_asked(0), "new_test").shape == (
         len(models.update.new.test),
         tiny.RECIPE.width,
     )

@@ -17,12 +17,12 @@ from compatkit.experiments.studies.rule_rows import (
     POSTERIORS,
     TRIED_PRICES,
     TRIED_WEIGHTS,
-    beside,
     certified_rows,
     chosen_price,
     ensemble_note,
     ensemble_rows,
     mixture_rows,
+    nfr_at_accuracy,
     published_method,
     published_row,
     published_rows,
@@ -270,4 +270,4 @@ def test_curves_are_drawn_over_all_prices():
 
 def test_dials_stand_side_by_side_at_one_accuracy():
     curves = {"first": ([0.8, 0.9], [0.01, 0.03]), "second": ([0.7], [0.0])}
-    assert beside(curves, 0.795) == "accuracy at least 79.50%: first 1.00%, second –"
+    assert nfr_at_accuracy(curves, 0.795) == "accuracy at least 79.50%: first 1.00%, second –"

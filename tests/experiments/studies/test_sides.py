@@ -18,8 +18,8 @@ from compatkit.experiments.studies.sides import (
     Update,
     as_pct_prints,
     averages,
-    bare,
     teach,
+    unwrapped,
 )
 from compatkit.experiments.studies.study import Study
 from compatkit.metrics import FlipCounts
@@ -61,8 +61,8 @@ def test_neighbouring_runs_make_an_ensemble_a_seed():
 
 def test_the_run_itself_answers_all_examples():
     seen = Seen(RIGHT, None, False)
-    assert bare(seen) is RIGHT and bare(RIGHT) is RIGHT
-    assert bare(Mean((seen, seen))).members == (RIGHT, RIGHT)
+    assert unwrapped(seen) is RIGHT and unwrapped(RIGHT) is RIGHT
+    assert unwrapped(Mean((seen, seen))).members == (RIGHT, RIGHT)
 
 
 def test_a_method_with_its_own_old_model_says_how_accurate_that_is():
@@ -113,7 +113,8 @@ def test_where_classes_grow_only_known_ones_count(study):
     update = Update(tiny.RECIPE, tiny.RECIPE, grown)
     old, new = update.old_run(study, 0), update.new_run(study, 0)
     answered, after = old.predictions("test"), new.predictions("test")
-    assert list(answered.id) == list(after.id) and len(after) < len(bare(new).predictions("test"))
+    assert list(answered.id) == list(after.id)
+    assert len(after) < len(unwrapped(new).predictions("test"))
     known = {study.task.classes[column] for column in update.old_classes}
     names = [study.task.classes[label] for label in after.label]
     assert set(names) <= known and FlipCounts.between(answered, after).n == len(names)

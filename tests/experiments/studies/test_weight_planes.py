@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from compatkit.experiments.studies.weight_planes import (
-    Family,
     Plane,
+    SeedModels,
     all_lines,
     distance,
     lines_picture,
@@ -33,7 +33,7 @@ def family():
     """Three small models that were not trained."""
     rows = {name: tiny.data(16, seed) for seed, name in enumerate(("new_selection", "new_test"))}
     old, new, target = (tiny.model(seed, dropout=0.0).eval() for seed in (1, 2, 3))
-    return Family(old, {"new": new, "target": target}, rows)
+    return SeedModels(old, {"new": new, "target": target}, rows)
 
 
 def test_the_plane_holds_its_three_models(family):
