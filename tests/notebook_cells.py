@@ -13,6 +13,23 @@ from unittest.mock import patch
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def make_project(folder, name="compatkit"):
+    """The folder of a project, as far as its root is recognised."""
+    (folder / "nbs").mkdir(parents=True)
+    (folder / "settings.ini").write_text(f"[DEFAULT]\nlib_name = {name}\ndescription = 100% text\n")
+    return folder
+
+
+def write_notebook(path, parameters, code):
+    """A notebook of two cells, the first of them its parameters."""
+    from nbformat import v4, write
+
+    first = v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    cells = [first, v4.new_code_cell(code)]
+    write(v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
+
+
 def stop(*args, **options):
     """In place of training."""
     raise InterruptedError("it would have trained")

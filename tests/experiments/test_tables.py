@@ -1,7 +1,6 @@
 """Making tables: side by side, through failures and kills, on a cluster; and taking them away."""
 
 import io
-import json
 import re
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
+from notebook_cells import make_project, write_notebook
 
 from compatkit import cli as command
 from compatkit.experiments import tables
@@ -34,53 +34,21 @@ from compatkit.training.loop import workers as loader_workers
 ROOT = Path(__file__).resolve().parents[2]
 MAKE_COSTS = [sys.executable, "-m", "compatkit.cli"]
 MAKE_COSTS += ["tables", "--run", "bcwi:cost", "--scale", "smoke"]
-NOTEBOOK = {
-    "cells": [],
-    "metadata": {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}
-    },
-    "nbformat": 4,
-    "nbformat_minor": 5,
-}
-
-
-def cell(source, *tags):
-    return {
-        "cell_type": "code",
-        "source": source,
-        "metadata": {"tags": list(tags)},
-        "outputs": [],
-        "execution_count": None,
-        "id": f"c{abs(hash(source)) % 10**8}",
-    }
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A project with a notebook of its own behind the name `bcwi`, as quick as a kernel starts."""
-    (tmp_path / "nbs").mkdir()
-    (tmp_path / "settings.ini").write_text("[DEFAULT]\nlib_name = compatkit\n")
+    make_project(tmp_path)
     (tmp_path / "results").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COMPATKIT_HOME", str(tmp_path / "runs"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def tables_of(body):
-        return (tmp_path / "nbs" / "bcwi.ipynb").write_text(
-            json.dumps(
-                NOTEBOOK
-                | {
-                    "cells": [
-                        cell(
-                            'task, scale, table, seeds, keep_results, from_results = "", "", "", 1, False, '  # noqa: E501
-                            "False",
-                            "parameters",
-                        ),
-                        cell(body),
-                    ]
-                }
-            )
-        )
+        names = "task, scale, table, seeds, keep_results, from_results"
+        given = f'{names} = "", "", "", 1, False, "False"'
+        write_notebook(tmp_path / "nbs" / "bcwi.ipynb", given, body)
 
     tables_of("print(task, scale, table, seeds)")
     tables.source = tables_of

@@ -482,13 +482,6 @@ def test_a_picture_carries_the_mark_of_what_it_shows(tmp_path):
     assert mark_in(picture) == ""
 
 
-# --- the picture ----------------------------------------------------------------------------------
-
-
-def legend_of(figure):
-    return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-
-
 # --- the papers' figures --------------------------------------------------------------------------
 
 UPGRADES = {1: "bert-base to bert-large", 2: "bert-base to electra-base"}

@@ -11,16 +11,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from notebook_cells import make_project, write_notebook
 
 from compatkit.experiments.running import papermill_engine
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def make_project(folder, name="compatkit"):
-    (folder / "nbs").mkdir(parents=True)
-    (folder / "settings.ini").write_text(f"[DEFAULT]\nlib_name = {name}\ndescription = 100% text\n")
-    return folder
 
 
 needs_entry_point = pytest.mark.skipif(
@@ -32,26 +27,8 @@ needs_entry_point = pytest.mark.skipif(
 )
 
 
-def write_notebook(path):
-    def cell(source, tags):
-        metadata = {"tags": tags} if tags else {}
-        fields = {
-            "cell_type": "code",
-            "execution_count": None,
-            "id": f"cell-{len(cells)}",
-            "outputs": [],
-        }
-        cells.append(fields | {"metadata": metadata, "source": source})
-
-    cells = []
-    cell('word = "default"', ["parameters"])
-    cell('import sys\nprint("word is", word, sys.executable)', None)
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    path.write_text(
-        json.dumps(
-            {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
-        )
-    )
+def tiny_notebook(path):
+    write_notebook(path, 'word = "default"', 'import sys\nprint("word is", word, sys.executable)')
     return path
 
 
@@ -63,7 +40,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.delenv("COMPATKIT_HOME")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     root = make_project(tmp_path / "project")
-    write_notebook(root / "nbs" / "tiny.ipynb")
+    tiny_notebook(root / "nbs" / "tiny.ipynb")
     return root
 
 
@@ -249,7 +226,7 @@ def test_runs_and_notebooks_follow_the_variable(project, tmp_path, monkeypatch):
 
 
 def test_a_notebook_outside_the_project_is_left_to_papermill(tmp_path):
-    assert papermill_engine.papermill_completion([str(write_notebook(tmp_path / "a.ipynb"))]) == []
+    assert papermill_engine.papermill_completion([str(tiny_notebook(tmp_path / "a.ipynb"))]) == []
 
 
 def test_a_name_that_is_no_parameter_ends_with_a_sentence(project):

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from notebook_cells import make_project
 
 from compatkit.experiments.running import runs
 from compatkit.predictions import Predictions
@@ -25,12 +26,6 @@ def record_of(run):
 
 def never(folder):
     raise AssertionError("this run is there already and must not be computed")
-
-
-def make_project(folder, name="compatkit"):
-    (folder / "nbs").mkdir(parents=True)
-    (folder / "settings.ini").write_text(f"[DEFAULT]\nlib_name = {name}\ndescription = 100% text\n")
-    return folder
 
 
 def test_project_root_is_the_nearest_folder_of_compatkit(tmp_path):

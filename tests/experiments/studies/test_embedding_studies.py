@@ -78,42 +78,33 @@ def test_rows_pictures_and_verdicts(study, capsys):
     assert {len(one) for one in (study.study.runs[row].splits for row in made[0].records)} == {2}
 
 
-def fake(recalls, nfrs):
-    """A study whose settings give these recalls and flips on selection."""
+def chosen_of(patch, recalls, nfrs):
+    """What a study chooses whose settings give these recalls and flips on selection."""
     study = EmbeddingStudy.__new__(EmbeddingStudy)
     study.settings = lambda: {"m": [EncoderSetting("compatible", w) for w in recalls]}
-    return study, recalls, nfrs
+    study.old_in_old = lambda: "old"
+    study.in_own = lambda setting=ALONE: ("own", recalls.get(setting.weight, 0.8))
+    study.in_old = lambda setting=ALONE, mapping="": ("old", nfrs.get(setting.weight))
+    patch.setattr(module, "answers", lambda runs, split: [runs])
+    patch.setattr(module, "recall_at_1", lambda one: one[1])
+    row = lambda method, olds, given: SimpleNamespace(nfr=(given[0][1],))  # noqa: E731
+    patch.setattr(module, "measure", row)
+    return study.best("m")
 
 
 @pytest.mark.parametrize(("allowed", "taken"), [(0.0, 0.1), (0.01, 1.0), (0.5, 10.0)])
 def test_the_setting_with_the_fewest_flips_among_those_that_keep_recall(
     monkeypatch, allowed, taken
 ):
-    recalls, nfrs = {0.1: 0.8, 1.0: 0.795, 10.0: 0.6}, {0.1: 0.2, 1.0: 0.1, 10.0: 0.05}
-    study, *_ = fake(recalls, nfrs)
-    study.old_in_old = lambda: "old"
-    study.in_own = lambda setting=ALONE: ("own", recalls.get(setting.weight, 0.8))
-    study.in_old = lambda setting=ALONE, mapping="": ("old", nfrs.get(setting.weight))
-    monkeypatch.setattr(module, "answers", lambda runs, split: [runs])
-    monkeypatch.setattr(module, "recall_at_1", lambda one: one[1])
-    row = lambda method, olds, given: SimpleNamespace(nfr=(given[0][1],))  # noqa: E731
-    monkeypatch.setattr(module, "measure", row)
     monkeypatch.setattr(module, "WITHIN", allowed)
-    chosen = study.best("m")
+    recalls, nfrs = {0.1: 0.8, 1.0: 0.795, 10.0: 0.6}, {0.1: 0.2, 1.0: 0.1, 10.0: 0.05}
+    chosen = chosen_of(monkeypatch, recalls, nfrs)
     assert (chosen.setting.weight, chosen.qualified) == (taken, True)
     assert len(chosen.tried) == 3
 
 
 def test_where_nothing_qualifies_the_row_says_so(monkeypatch):
-    study, *_ = fake({0.1: 0.7, 1.0: 0.6}, {0.1: 0.2, 1.0: 0.1})
-    study.old_in_old = lambda: "old"
-    study.in_own = lambda setting=ALONE: ("own", {0.1: 0.7, 1.0: 0.6}.get(setting.weight, 0.8))
-    study.in_old = lambda setting=ALONE, mapping="": ("old", 0.1)
-    monkeypatch.setattr(module, "answers", lambda runs, split: [runs])
-    monkeypatch.setattr(module, "recall_at_1", lambda one: one[1])
-    row = lambda method, olds, given: SimpleNamespace(nfr=(given[0][1],))  # noqa: E731
-    monkeypatch.setattr(module, "measure", row)
-    chosen = study.best("m")
+    chosen = chosen_of(monkeypatch, {0.1: 0.7, 1.0: 0.6}, {0.1: 0.1, 1.0: 0.1})
     assert chosen.setting.weight == 0.1 and not chosen.qualified
 
 
