@@ -77,16 +77,22 @@ class RowPair(NamedTuple):
     factor: float = 1.0  # the other's counts times this
 
 
+def _own(row: Row) -> bool:
+    """Whether a row is at its paper's setting, which no search chose."""
+    return row.method.endswith(", the paper's setting")
+
+
 def _row(method: str, rows: Sequence[Row]) -> Row | None:
-    """The row of this name, or the first that begins with it; of PREFERRED the setting that was
-    chosen, or one that did not qualify where none did.
+    """The row of this name, or the first that begins with it and is not at its paper's setting,
+    which is asked for by its whole name; of PREFERRED the setting that was chosen, or one that did
+    not qualify where none did.
     """
     if method == PREFERRED:
         chosen = [row for row in rows if row.preferred]
         return next(iter([*chosen, *(row for row in rows if not row.qualified)]), None)
     return next(
         (row for row in rows if row.method == method),
-        next((row for row in rows if row.method.startswith(method)), None),
+        next((row for row in rows if row.method.startswith(method) and not _own(row)), None),
     )
 
 

@@ -672,10 +672,12 @@ def in_a_row(
 
 
 def _in_a_row(kept: KeptTable) -> dict[str, dict]:
-    """Names of three models of a zoo, from the smallest on → what `in_a_row` says of them. The
-    second and the third are the new sides of the first one's rows: no model is asked twice.
+    """Names of three models of a zoo, each more accurate than the one before → what `in_a_row`
+    says of them. The second and the third are the new sides of the first one's rows: no model is
+    asked twice.
     """
-    names = list(dict.fromkeys(name.partition(" → ")[0] for name in kept.rows))
+    accuracy = {name.partition(" → ")[2]: row.accuracy[0] for name, row in kept.rows.items()}
+    names = sorted(accuracy, key=accuracy.get)
     found = {}
     for row in combinations(names, 3):
         pairs = [kept.rows[f"{row[0]} → {later}"] for later in row[1:]]

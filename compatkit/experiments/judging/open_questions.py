@@ -142,6 +142,6 @@ def _rows_of_zoos(results: str | Path | None) -> list[tuple[str, str, dict]]:
     for name, kept in kept_evidence(results)["tables"].items():
         for row, shares in kept.get("in_a_row", {}).items():
             parts = KeptName.of(name)
-            zoo = TASK_TITLES[parts.task] + (", public ResNets" if parts.variants else "")
+            zoo = TASK_TITLES[parts.task] + (", public networks" if parts.variants else "")
             found.append((zoo, row, shares))
     return found

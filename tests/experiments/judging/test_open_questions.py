@@ -81,6 +81,6 @@ def test_rows_of_three_are_shown_by_zoo(tmp_path):
     write(tmp_path, tables={names[0]: kept, names[1]: kept, "bcwi-a-mini-main": {}})
     first, second = in_a_row_markdown(tmp_path).splitlines()[2:]
     assert first == "| CIFAR-10 | small → base → wide | 60 | 20 | 30 | 4 |"
-    assert second.startswith("| CIFAR-10, public ResNets |")
+    assert second.startswith("| CIFAR-10, public networks |")
     words = in_a_row_words(tmp_path)
     assert "mends 60%" in words and "loses 30%" in words and "over 2 rows" in words
