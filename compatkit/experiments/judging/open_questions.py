@@ -16,7 +16,7 @@ from scipy.stats import permutation_test, spearmanr
 
 # %% ../../../nbs/experiments/judging/open_questions.ipynb #opq00007
 from .claim_verdicts import kept_evidence
-from .claims import TASK_TITLES
+from .claims import TASK_TITLES, place_of
 from .equal_accuracy import in_percent, upgrades_once
 from ..reporting.result_tables import kept_tables, markdown_table
 from ..running.store import KeptName
@@ -100,7 +100,7 @@ def data_markdown(
         place = {"nfr": new.nfr[0], "accuracy_old": old.accuracy[0], "accuracy": new.accuracy[0]}
         spread = f" ± {in_percent(new.nfr[1])}" if new.nfr[1] is not None else ""
         accuracies = f"{in_percent(old.accuracy[0], 1)} → {in_percent(new.accuracy[0], 1)}"
-        cells = (TASK_TITLES[parts.task], _BY_DATA[parts.last], accuracies)
+        cells = (place_of(name), _BY_DATA[parts.last], accuracies)
         cells += (in_percent(new.nfr[0]) + spread, in_percent(relative_nfr(place), 0))
         lines.append((*cells, f"{new.seeds}"))
     return markdown_table(lines) + "\n"

@@ -248,7 +248,15 @@ def test_between_two_choices_no_inconsistency_flip_is_judged():
     assert pairs_of(flips, more) == [RowPair(NFR_MC, "it", "new model")]
 
 
-@pytest.mark.parametrize("missing", [table(NEW), table(row("it")), table(NEW, Row("it"))])
+@pytest.mark.parametrize(
+    "missing",
+    [
+        table(NEW),
+        table(row("it")),
+        table(NEW, Row("it")),
+        table(NEW, row("it, the paper's setting")),
+    ],
+)
 def test_rows_that_are_not_there_judge_nothing(missing):
     assert judge_claim(BELOW, missing, {}) is None
 
