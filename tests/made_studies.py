@@ -107,5 +107,5 @@ def shelf_of_massive():
     labels = {split: dict(zip(one.id, one.prediction)) for split, one in said.items()}
     new = SimpleNamespace(classes=said["test"].classes)
     update = SimpleNamespace(new=new, old_classes=(), known=lambda split: list(labels[split]))
-    shelf._truths["massive_adddata", "add_data", "mini"] = Truth(labels, update)
+    shelf._truths["massive_adddata", "add_data", "mini", ""] = Truth(labels, update)
     return shelf, name

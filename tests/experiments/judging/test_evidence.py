@@ -61,7 +61,7 @@ NAMES = ["gated_fusion-pydoc-mini-a-4", "gated_fusion-pydoc-mini-a-main"]
 def shelf():
     """All that is kept, and a second table of the docstrings' models."""
     made = Shelf(ROOT / "results")
-    made._truths["pydoc", "", "mini"] = truth_of("pydoc")
+    made._truths["pydoc", "", "mini", ""] = truth_of("pydoc")
     made.tables = dict(sorted((made.tables | {NAMES[0]: made.tables[NAMES[1]]}).items()))
     return made
 

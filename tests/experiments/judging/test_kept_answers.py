@@ -18,7 +18,7 @@ NAME = "muscle-arithmetic-mini-c-main"
 @pytest.fixture(scope="module")
 def shelf():
     made = Shelf(ROOT / "results")
-    made._truths["arithmetic", "questions", "mini"] = truth_of("arithmetic", "questions")
+    made._truths["arithmetic", "questions", "mini", ""] = truth_of("arithmetic", "questions")
     return made
 
 
@@ -94,24 +94,27 @@ def test_the_choices_of_language_models_are_classes(shelf):
 
 
 @pytest.mark.parametrize(
-    ("task", "examples", "scale", "parted"),
+    ("task", "examples", "scale", "start", "parted"),
     [
-        ("fashion_mnist", "", "mini", True),
-        ("fashion_mnist", "all", "mini", False),
-        ("cifar10", "", "mini", False),
-        ("fashion_mnist", "all", "smoke", True),
+        ("fashion_mnist", "", "mini", "", True),
+        ("fashion_mnist", "all", "mini", "", False),
+        ("cifar10", "", "mini", "", False),
+        ("cifar10", "", "mini", "pretrained", True),
+        ("fashion_mnist", "all", "smoke", "", True),
     ],
 )
 def test_a_table_is_about_the_images_that_its_models_saw(
-    task, examples, scale, parted, monkeypatch
+    task, examples, scale, start, parted, monkeypatch
 ):
     whole = replace(load_task("digits"), name=task)
     monkeypatch.setattr("compatkit.training.tasks.load_task", lambda *_: whole)
-    monkeypatch.setitem(kept_answers.at_scale.__globals__["MINI_TRAIN"], "fashion_mnist", 300)
+    monkeypatch.setitem(kept_answers.at_scale.__globals__["MINI_TRAIN"], task, 300)
     shelf = SimpleNamespace(data_dir=None)
     truth = SimpleNamespace(update=None)
     table = SimpleNamespace(examples=examples)
-    kept = SimpleNamespace(by="", truth=truth, task=task, shelf=shelf, scale=scale, table=table)
+    kept = SimpleNamespace(
+        by="", truth=truth, task=task, shelf=shelf, scale=scale, start=start, table=table
+    )
     assert (len(kept_answers._task_of(kept).train) < len(whole.train)) == parted
 
 

@@ -109,7 +109,7 @@ def test_epochs_are_found_by_treatment_epoch_and_seed(asked):
 @pytest.fixture(scope="module")
 def shelf():
     made = Shelf(ROOT / "results")
-    made._truths["pydoc", "", "mini"] = truth_of("pydoc")
+    made._truths["pydoc", "", "mini", ""] = truth_of("pydoc")
     return made
 
 

@@ -45,7 +45,7 @@ NAME = "gated_fusion-pydoc-mini-a-main"
 def shelf_of(study, truth):
     """Its shelf, with the labels."""
     shelf = Shelf(study.parent)
-    shelf._truths["pydoc", "", "mini"] = truth
+    shelf._truths["pydoc", "", "mini", ""] = truth
     return shelf
 
 
@@ -216,7 +216,7 @@ def test_an_encoder_is_chosen_by_its_own_index_and_its_flips_in_the_old_one():
     olds, news = encoders["old model"], encoders["new model"]
     told = runs[olds[0], olds[0]].predictions("selection")
     labels = dict(zip(told.id, told.prediction))
-    shelf._truths["massive", "", "mini"] = Truth({"selection": labels, "test": labels})
+    shelf._truths["massive", "", "mini", ""] = Truth({"selection": labels, "test": labels})
 
     def right(queries, index):
         found = runs[queries, index].predictions("selection").select(list(labels))

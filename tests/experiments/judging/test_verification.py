@@ -32,7 +32,7 @@ NAME = "gated_fusion-pydoc-mini-a-main"
 
 def verdict(study, truth, name=NAME):
     shelf = Shelf(study.parent)
-    shelf._truths["pydoc", "", "mini"] = truth
+    shelf._truths["pydoc", "", "mini", ""] = truth
     return verify_table(shelf.table(name))
 
 
@@ -166,7 +166,7 @@ def test_a_row_that_is_lost_or_added_is_found(study, truth, change):
     shutil.copy(ROOT / "results" / "evidence.json", study.parent)
     tamper(study, change)
     shelf = Shelf(study.parent)
-    shelf._truths["pydoc", "", "mini"] = truth
+    shelf._truths["pydoc", "", "mini", ""] = truth
     assert verify_evidence(shelf, [NAME], study.parent).word == "differs"
 
 
@@ -175,7 +175,7 @@ def test_a_weight_that_todays_rule_does_not_take_is_chosen_again(study, truth):
     other = before["setting"] | {"values": {"weight": 0.9}}
     tamper(study, lambda table: row(table, "old-new logits").update(setting=other))
     shelf = Shelf(study.parent)
-    shelf._truths["pydoc", "", "mini"] = truth
+    shelf._truths["pydoc", "", "mini", ""] = truth
     assert NAME in renew_tables(shelf, study.parent)
     after = row(json.loads((study / "tables.json").read_text())[NAME], "old-new logits")
     assert after["setting"] == before["setting"]
@@ -334,7 +334,7 @@ def test_tables_follow_a_changed_rule_without_training(study, truth):
     tamper(study, weight)
     tamper(study, interval_digit)
     shelf = Shelf(study.parent)
-    shelf._truths["pydoc", "", "mini"] = truth
+    shelf._truths["pydoc", "", "mini", ""] = truth
     shelf.tables = {NAME: shelf.tables[NAME], "gated_fusion-pydoc-mini-a-lost": lost(shelf)}
     renewed, refused = renew_tables(shelf, study.parent)
     assert renewed == NAME and "lost not renewed: the run nowhere is named" in refused
