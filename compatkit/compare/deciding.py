@@ -511,7 +511,7 @@ def _columns(path, rename, roles):
 
 
 def decide_file(
-    rule: DecisionRule,  # a DecisionRule
+    rule: DecisionRule,
     old: str | Path,  # path of the old answers: .parquet, .csv or .jsonl; logits only for a pool
     new: str | Path,  # path of the new model's logits or probabilities
     out: str | Path,  # path to write: ids and answers

@@ -157,7 +157,7 @@ class JoinedRows(NamedTuple):
 
 def match_rows(
     old: "AnswerSource",
-    new: "AnswerSource",  # Sources with ids
+    new: "AnswerSource",  # both with ids
     on_missing: str = "error",  # "drop" leaves out and counts what only one of them has
     seed: int = 1,  # of the hashes
 ) -> JoinedRows:

@@ -39,6 +39,7 @@ from compatkit.experiments.judging.claims import (
     PREFERRED,
     RELATIVE,
     REMAINING,
+    STATED_ROWS,
     UNCERTAINTY,
     WORDED,
     Claim,
@@ -77,22 +78,18 @@ class RowPair(NamedTuple):
     factor: float = 1.0  # the other's counts times this
 
 
-def _own(row: Row) -> bool:
-    """Whether a row is at its paper's setting, which no search chose."""
-    return row.method.endswith(", the paper's setting")
-
-
 def _row(method: str, rows: Sequence[Row]) -> Row | None:
-    """The row of this name, or the first that begins with it and is not at its paper's setting,
-    which is asked for by its whole name; of PREFERRED the setting that was chosen, or one that did
+    """The row of this name, or the first that begins with it; STATED_ROWS, which no search chose,
+    are asked for by their whole names; of PREFERRED the setting that was chosen, or one that did
     not qualify where none did.
     """
     if method == PREFERRED:
         chosen = [row for row in rows if row.preferred]
         return next(iter([*chosen, *(row for row in rows if not row.qualified)]), None)
+    searched = [row for row in rows if row.method not in STATED_ROWS]
     return next(
         (row for row in rows if row.method == method),
-        next((row for row in rows if row.method.startswith(method) and not _own(row)), None),
+        next((row for row in searched if row.method.startswith(method)), None),
     )
 
 
