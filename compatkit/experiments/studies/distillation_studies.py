@@ -273,11 +273,11 @@ def treatments_of(
     over_time = {"no treatment": None} if table.over_time else {}
     over_time |= {name: method(name).make(**squared) for name in table.over_time}
     fixed, students = _filtered(study, squared), _students_of(study)
-    if table.stated and (_has_network(study) or len(grids["FD-KL"]) > 1):
-        own = {name: method(name).make(**paper_setting(name), **known) for name in PCT}
-        fixed = {f"{name}, the paper's setting": own[name] for name in ("FD-KL", "FD-LM")}
-        if _has_network(study):
-            return Treatments(fixed={"naive re-weighting": own["naive re-weighting"]} | fixed)
+    if table.stated and len(grids["FD-KL"]) > 1:
+        fixed = {
+            f"{name}, the paper's setting": method(name).make(**paper_setting(name), **known)
+            for name in ("FD-KL", "FD-LM")
+        }
     return Treatments(grids, students, fixed, over_time, tuple(grids) if table.recomputed else ())
 
 
