@@ -34,16 +34,20 @@ def table(header, rows):
 
 
 def claims():
-    """The headlines of the papers, what they print and what was measured here."""
-    from compatkit.experiments.judging.result_pages import PAPERS, headlines
+    """How the four papers came out, and their headlines: what they print, what was measured."""
+    from compatkit.experiments.judging.claim_verdicts import judged_claims
+    from compatkit.experiments.judging.result_pages import PAPERS, conclusion, headlines
 
+    found = judged_claims(ROOT / "results")
+    said = " ".join(f"*{one.title}.* {conclusion(one, found)[0]}" for one in PAPERS[:4])
     pages, rows = {paper.title: f"results/{paper.page}" for paper in PAPERS}, []
     for one in headlines(ROOT / "results"):
         continued = one.claim.sentence.startswith("…")
         title = "" if continued else f"[{one.claim.paper}]({pages[one.claim.paper]}): "
         told = title + one.claim.words
         rows.append([told, one.printed, one.measured, str(one.seeds), one.verdicts])
-    return table(["claim", "in the paper", "here, where it is clearest", "seeds", "verdicts"], rows)
+    header = ["claim", "in the paper", "here, where it is clearest", "seeds", "verdicts"]
+    return f"{said}\n\n{table(header, rows)}"
 
 
 def methods():

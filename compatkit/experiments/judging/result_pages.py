@@ -72,6 +72,7 @@ class Paper(NamedTuple):
     page: str  # the file's name
     title: str
     notebooks: tuple[str, ...]  # whose tables stand on it
+    models: str  # with which the paper is tried here
     link: str = ""  # to the paper
     retired: str = ""  # tables that are kept no longer, and why
 
@@ -81,6 +82,7 @@ PAPERS = (
         "positive-congruent-training.md",
         "Positive-Congruent Training",
         ("distillation", "ensembles"),
+        "ResNets from scratch and a MobileNetV2 that was pretrained on ImageNet",
         "https://arxiv.org/abs/2011.09161",
         "Fashion-MNIST beyond table 2a, which repeated CIFAR-10's tables; the upgrade from a "
         "public ResNet-20, whose new model is six points worse than its old one and so is "
@@ -90,6 +92,8 @@ PAPERS = (
         "gated-fusion.md",
         "Gated Fusion",
         ("gated_fusion",),
+        "all-MiniLM-L6-v2 after its own lowest layers (a) or after TF-IDF with logistic regression "
+        "(b), and small BERTs from scratch on the docstrings",
         "https://arxiv.org/abs/2302.02080",
         "tables 3 to 5 on MRPC, QNLI and the docstrings, which repeated those of SST-2 on fewer "
         "examples; table 5 on SST-2 (b), where a linear old model costs nothing to keep, so that "
@@ -99,6 +103,7 @@ PAPERS = (
         "bcwi.md",
         "BCWI",
         ("bcwi", "landscape"),
+        "all-MiniLM-L6-v2",
         "https://arxiv.org/abs/2301.10546",
         "the embedded docstrings, whose encoder is trained from scratch.",
     ),
@@ -106,6 +111,7 @@ PAPERS = (
         "muscle.md",
         "MUSCLE",
         ("muscle",),
+        "small Llamas from scratch, and SmolLM2-135M and Gemma-3-270M as they are",
         "https://arxiv.org/abs/2407.09435",
         "PIQA (a), (b) and (f), arithmetic (a), (b) and (d), whose seeds share one pair of bases "
         "or whose gap is another's; HellaSwag, GSM8K and SAMSum, whose models stand at chance or "
@@ -115,6 +121,7 @@ PAPERS = (
         "embeddings.md",
         "Backward-Compatible Training",
         ("embeddings",),
+        "all-MiniLM-L6-v2 on texts and ResNets from scratch on images",
         "https://arxiv.org/abs/2003.11942",
         "Tiny ImageNet, whose models are right too rarely, and the variants of MASSIVE and "
         "Banking77 in width, architecture and classes, on which no claim rests.",
@@ -123,6 +130,7 @@ PAPERS = (
         "reranking.md",
         "Backward-Congruent Re-ranking",
         ("reranking",),
+        "small Llamas from scratch",
         "https://arxiv.org/abs/2202.02976",
         "the number of candidates, on which no claim rests.",
     ),
@@ -130,6 +138,7 @@ PAPERS = (
         "ours.md",
         "Beyond the papers",
         ("decisions", "own_case", "retire_the_old"),
+        "all-MiniLM-L6-v2 on texts and ResNets from scratch on images",
         retired="guarantees but one, since all rest on the same theorem; the decision rule on the "
         "docstrings, on the models of retired tables and on top of other methods; the retired old "
         "model on SST-2, Banking77 and the docstrings, and the variants of MASSIVE, among them one "
@@ -308,24 +317,41 @@ def conclusion(
     paper: Paper,
     found: JudgedClaims,  # as `judged_claims` gives it
 ) -> list[str]:
-    """What was reproduced of a paper, in sentences: its first claims, then how all came out."""
+    """What was reproduced of a paper, in sentences: with which models and how all its claims came
+    out, then its first claims one by one.
+    """
     tried = _tried(paper, found)
     if not tried:
         return []
     ends = Counter(_end({one.word for one in given}) for _, given in tried)
-    counts = "; ".join(f"{end}: {ends[end]}" for end in _ENDS.values() if ends[end])
+    counts = _series([f"{ends[end]} {end}" for end in _ENDS.values() if ends[end]])
+    said = f"Tried here with {paper.models}. Of {len(tried)} claims, {counts}."
     by_sentence = groupby(tried, lambda pair: pair[0].sentence)
-    lines = [_headline(name, list(group)) for name, group in islice(by_sentence, _HEADLINES)]
-    return [*lines, f"All {len(tried)} claims that were tried — {counts}."]
+    return [
+        said,
+        *(_headline(name, list(group)) for name, group in islice(by_sentence, _HEADLINES)),
+    ]
 
 
 _ENDS = {  # the first of these that a claim has in some upgrade says how it came out
-    OPPOSITE: "opposite in at least one upgrade",
-    REPRODUCED: "reproduced in at least one and opposite in none",
-    PAID: "fewer flips, less accurate",
-    OPEN: "open",
-    NOT_TESTED: "not tested",
+    OPPOSITE: "came out the opposite on some upgrade",
+    REPRODUCED: "held on at least one upgrade and came out the opposite on none",
+    PAID: "held at the price of accuracy",
+    OPEN: "remained open",
+    NOT_TESTED: "could not be tested",
 }
+_CAME_OUT = {
+    REPRODUCED: "was reproduced on",
+    PAID: "held at the price of accuracy on",
+    OPPOSITE: "came out the opposite on",
+    OPEN: "remained open on",
+    NOT_TESTED: "could not be tested on",
+}
+
+
+def _series(parts: Sequence[str]) -> str:
+    """One, two, or "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 def _end(words: set[str]) -> str:
@@ -334,24 +360,33 @@ def _end(words: set[str]) -> str:
 
 
 def _headline(sentence: str, found: JudgedClaims) -> str:
-    """A sentence of a paper with the verdicts on each method that it is about."""
-    named = [f"{claim.method}: " * bool(claim.method) + _came_out(given) for claim, given in found]
-    return f"“{sentence}”: {'. '.join(named)}."
+    """A sentence of a paper with how it came out for the methods that it is about, and the numbers
+    of the clearest trial.
+    """
+    methods: dict[str, list[str]] = {}
+    for claim, given in found:
+        came_out = _series([f"{_CAME_OUT[word]} {_series(on)}" for word, on in _places(given)])
+        methods.setdefault(came_out, []).append(claim.method)
+    told = [
+        came_out + f" ({_series(names)})" * bool(names[0]) for came_out, names in methods.items()
+    ]
+    tested = [one for _, given in found for one in given if one.word != NOT_TESTED]
+    clear = min(tested, key=_p, default=None)
+    numbers = f": {place_of(clear.name)}, {clear.difference or clear.remarks}" if clear else ""
+    return f"“{sentence}” {'; '.join(told)}{numbers}."
 
 
-def _verdicts_by_place(given: Sequence[Evidence]) -> str:
-    """The verdicts on a claim with the upgrades on which they were reached."""
+def _places(given: Sequence[Evidence]) -> list[tuple[str, list[str]]]:
+    """Each verdict on a claim with the upgrades on which it was reached."""
     places: dict[str, list[str]] = {}
     for one in given:
         places.setdefault(one.word, []).append(place_of(one.name))
-    return "; ".join(f"{word} on {', '.join(where)}" for word, where in places.items())
+    return list(places.items())
 
 
-def _came_out(given: Sequence[Evidence]) -> str:
-    """The same, and the numbers of the clearest one."""
-    clear = min((one for one in given if one.word != NOT_TESTED), key=_p, default=None)
-    numbers = f" ({place_of(clear.name)}: {clear.difference or clear.remarks})" if clear else ""
-    return _verdicts_by_place(given) + numbers
+def _verdicts_by_place(given: Sequence[Evidence]) -> str:
+    """The same as a cell of a table has it."""
+    return "; ".join(f"{word} on {', '.join(where)}" for word, where in _places(given))
 
 
 def _p(one: Evidence) -> float:
