@@ -14,7 +14,7 @@ from torch import nn
 from compatkit.language.adapters import (
     AdapterRecipe,
     Objective,
-    Trained,
+    TrainedAdapter,
     copy_adapter,
     split_rows,
     switched_to,
@@ -23,7 +23,7 @@ from compatkit.language.adapters import (
 from .language.aligned_teachers import AlignedDistributions, SpanTargets
 from compatkit.language.chunked_loss import (
     OTHER_VOCABULARY,
-    check_settings,
+    check_loss_settings,
     compatibility_loss_from_hidden,
 )
 from compatkit.language.teachers import (
@@ -74,7 +74,7 @@ class Compatibility(Objective):
         temperature: float = 2.0,
         cross_entropy: float = 0.0,
     ):
-        check_settings(mask, temperature, cross_entropy)
+        check_loss_settings(mask, temperature, cross_entropy)
         self.old, self.new, self.mask, self.temperature, self.cross_entropy = (
             old,
             new,
@@ -158,7 +158,7 @@ def train_compatibility_adapter(
     # (training part, validation part) of the rows; None: cut by `share`
     parts: tuple | None = None,
     **options: object,  # seed, folder, progress and further arguments of adapters.train_adapter
-) -> Trained:
+) -> TrainedAdapter:
     """Add the compatibility adapter, a copy of the task adapter, and train it; it is the active
     one afterwards. ValueError for teachers that do not fit.
     """

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['AdapterRecipe', 'add_adapter', 'copy_adapter', 'switched_to', 'base_fingerprint', 'save_adapter', 'load_adapter',
-           'Objective', 'Trained', 'RowsPart', 'split_rows', 'train_adapter']
+           'Objective', 'TrainedAdapter', 'RowsPart', 'split_rows', 'train_adapter']
 
 # %% ../../nbs/language/adapters.ipynb #9b7f7615
 import copy
@@ -384,7 +384,7 @@ class _FiniteLoss(TrainerCallback):
                 )
 
 # %% ../../nbs/language/adapters.ipynb #cf48c0fc
-class Trained(NamedTuple):
+class TrainedAdapter(NamedTuple):
     """What train_adapter returns; the model it was given holds the best epoch's adapter."""
 
     history: list  # Trainer's log
@@ -449,7 +449,7 @@ def train_adapter(
     progress: bool = False,  # a progress bar
     callbacks: tuple = (),  # further callbacks of transformers.Trainer
     **arguments: object,  # any of transformers.TrainingArguments
-) -> Trained:
+) -> TrainedAdapter:
     """Train the active adapter; ValueError for a folder of another training or none for several
     processes, FloatingPointError for a loss that is not finite.
     """
@@ -477,7 +477,7 @@ def train_adapter(
     model.eval()
     losses = {entry["epoch"]: entry["eval_loss"] for entry in history if "eval_loss" in entry}
     best = min(losses, key=losses.get, default=math.nan)
-    return Trained(history, best, losses.get(best, math.nan))
+    return TrainedAdapter(history, best, losses.get(best, math.nan))
 
 # %% ../../nbs/language/adapters.ipynb #8a44541c
 def _arguments(recipe: AdapterRecipe, seed: int, progress: bool, given: dict) -> TrainingArguments:

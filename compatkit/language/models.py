@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SPECIAL', 'TOO_LONG', 'LEARN', 'EXTRACT', 'byte_pairs', 'small_language_model', 'language_model', 'TokenRows', 'pack',
-           'encode_examples', 'Trained', 'language_arguments', 'pretrain', 'score_choices', 'TextScores', 'score_texts',
-           'length_normalized', 'generate', 'write_candidates', 'final_number', 'rouge1', 'judge', 'chance_of',
-           'answer']
+           'encode_examples', 'Pretrained', 'language_arguments', 'pretrain', 'score_choices', 'TextScores',
+           'score_texts', 'length_normalized', 'generate', 'write_candidates', 'final_number', 'rouge1', 'judge',
+           'chance_of', 'answer']
 
 # %% ../../nbs/language/models.ipynb #701bf654
 import copy
@@ -368,7 +368,7 @@ def _fitting(coded: list, ids: list, limit: int | None, too_long: str) -> list:
     return [(context[max(0, len(context) + len(rest) - limit) :], rest) for context, rest in coded]
 
 # %% ../../nbs/language/models.ipynb #e453d9ef
-class Trained(NamedTuple):
+class Pretrained(NamedTuple):
     """What pretrain returns."""
 
     model: torch.nn.Module  # in evaluation mode
@@ -432,7 +432,7 @@ def pretrain(
     progress: bool = True,  # a progress bar
     # any of transformers.TrainingArguments, such as max_steps and learning_rate
     **arguments: object,
-) -> Trained:
+) -> Pretrained:
     """Train on next tokens; FloatingPointError when the loss is no longer finite."""
     watched = {} if validation is None else {"eval_strategy": "epoch"}
     with tempfile.TemporaryDirectory() as scratch, _keeping_cache(model.config):
@@ -456,7 +456,7 @@ def pretrain(
             "the learning rate"
         )
     trained = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
-    return Trained(trained.eval(), trainer.state.log_history)
+    return Pretrained(trained.eval(), trainer.state.log_history)
 
 # %% ../../nbs/language/models.ipynb #224c5235
 @torch.no_grad()
