@@ -378,10 +378,8 @@ def _headline(sentence: str, found: JudgedClaims) -> str:
 
 def _places(given: Sequence[Evidence]) -> list[tuple[str, list[str]]]:
     """Each verdict on a claim with the upgrades on which it was reached."""
-    places: dict[str, list[str]] = {}
-    for one in given:
-        places.setdefault(one.word, []).append(place_of(one.name))
-    return list(places.items())
+    on = [(word, [place_of(one.name) for one in given if one.word == word]) for word in _CAME_OUT]
+    return [(word, where) for word, where in on if where]
 
 
 def _verdicts_by_place(given: Sequence[Evidence]) -> str:
