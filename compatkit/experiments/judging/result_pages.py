@@ -324,7 +324,8 @@ def conclusion(
     if not tried:
         return []
     ends = Counter(_end({one.word for one in given}) for _, given in tried)
-    counts = _series([f"{ends[end]} {end}" for end in _ENDS.values() if ends[end]])
+    ended = [_ENDS[word] for word in _CAME_OUT]
+    counts = _series([f"{ends[end]} {end}" for end in ended if ends[end]])
     said = f"Tried here with {paper.models}. Of {len(tried)} claims, {counts}."
     by_sentence = groupby(tried, lambda pair: pair[0].sentence)
     return [
