@@ -2,8 +2,9 @@
 """Write the pages of results/ (README.md, a page a paper, methods.md, results.csv) from the tables.
 
 `.ci/results.py` writes what is out of step, `.ci/results.py --check` only says whether anything is.
-`.ci/results.py --evidence` first computes evidence.json again, and draws the pictures that rest on
-it: minutes, and every task's data.
+`.ci/results.py --evidence [TABLE …]` first computes evidence.json again, all of it or that of some
+kept tables and of the upgrades that they are of, and draws the pictures that rest on it: minutes,
+and the tasks' data.
 `.ci/results.py --renew` before that writes intervals and notes of the tables as today's rules have
 them.
 `.ci/results.py --pictures` draws pictures again from the kept predictions, with the data too.
@@ -22,11 +23,11 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 
 
-def write_evidence():
+def write_evidence(*names):
     """evidence.json again, and the pictures that rest on it; gives the names of the files."""
     from compatkit.experiments.judging import evidence, result_pages
 
-    yield str(evidence.write_evidence(RESULTS))
+    yield str(evidence.write_evidence(RESULTS, names=names))
     yield from result_pages.write_equal_accuracy_pictures(RESULTS)
 
 
@@ -140,11 +141,11 @@ def main(arguments):
 
     if arguments == ["--check"]:
         sys.exit(stale_pages() or stale_pictures())
-    if len(arguments) > 1 or not set(arguments) <= set(STEPS):
+    step, tables = arguments[:1], arguments[1:]
+    if not set(step) <= set(STEPS) or (tables and step != ["--evidence"]):
         sys.exit(__doc__)
-    for step in arguments:
-        for name in STEPS[step]():
-            print(name, flush=True)
+    for name in STEPS[step[0]](*tables) if step else ():
+        print(name, flush=True)
     print("\n".join(write_pages(RESULTS)) or "every page is in step")
     sys.exit(stale_pictures())
 

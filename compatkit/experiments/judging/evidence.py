@@ -26,6 +26,7 @@ from compatkit.experiments.judging.claim_verdicts import (
     RowPair,
     content_of,
     digest_of,
+    kept_evidence,
     pairs_of,
 )
 from compatkit.experiments.judging.claims import (
@@ -725,19 +726,42 @@ def _within(key: tuple, groups: Mapping[tuple, Sequence[KeptTable]]) -> list[str
 
 def _repeats(mine: KeptTable, other: KeptTable) -> bool:
     """Whether a table's models are those of another's upgrade, made again."""
-    first, second = (one.news[0].run.configuration.get("replicate", 0) for one in (mine, other))
+    first, second = (
+        one.shelf.runs[one.rows["new model"].records[0]].configuration.get("replicate", 0)
+        for one in (mine, other)
+    )
     return bool(first) and not second and place_of(mine.name) == place_of(other.name)
+
+
+def _beside_the_kept(shelf: Shelf, kept: Mapping, names: Sequence[str]) -> dict:
+    """The kept evidence, with that of some tables and of their upgrades anew; ValueError names a
+    table that is not kept.
+    """
+    if unknown := [name for name in names if name not in shelf.tables]:
+        raise ValueError(f"results/ has no table {unknown[0]!r}; it has {', '.join(shelf.tables)}")
+    groups = places(shelf)
+    together = {key: tuple(one.name for one in group) for key, group in groups.items()}
+    known = {tuple(one["tables"]): one for one in kept["places"]}
+    asked = (one for one in together.values() if one not in known or {*one} & {*names})
+    made = evidence(shelf, sorted({*names}.union(*asked)))
+    tables = kept["tables"] | made["tables"]
+    known |= {tuple(one["tables"]): one for one in made["places"]}
+    return {
+        "tables": {name: tables[name] for name in shelf.tables},
+        "places": [known[one] | {"within": _within(key, groups)} for key, one in together.items()],
+    }
 
 
 def write_evidence(
     results: str | Path | None = None,  # the folder results/; the project's by default
     data_dir: str = "",  # else $COMPATKIT_DATA, else the hub
+    names: Sequence[str] = (),  # of kept tables, where the evidence of the others stays
 ) -> Path:
-    """Compute `evidence.json` and write it in one move."""
-    path = Path(results or results_folder()) / EVIDENCE
-    text = json.dumps(
-        evidence(Shelf(results, data_dir)), indent=1, ensure_ascii=False, allow_nan=False
-    )
+    """Compute `evidence.json` and write it in one move; ValueError for an unknown table."""
+    path, shelf = Path(results or results_folder()) / EVIDENCE, Shelf(results, data_dir)
+    kept = kept_evidence(results) if names else {}
+    found = _beside_the_kept(shelf, kept, names) if names else evidence(shelf)
+    text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
     unfinished = path.with_name(f".{EVIDENCE}.unfinished")
     unfinished.write_text(text + "\n", encoding="utf-8")
     unfinished.replace(path)

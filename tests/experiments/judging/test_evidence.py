@@ -2,6 +2,7 @@
 
 import json
 import math
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,7 @@ from compatkit.experiments.judging.evidence import (
     places,
     ratio,
     recurrence,
+    write_evidence,
 )
 from compatkit.experiments.judging.kept_answers import KeptTable, Shelf, truth_of
 from compatkit.experiments.judging.verification import verify_evidence
@@ -107,8 +109,9 @@ def test_an_interpolated_soup_is_a_curve_and_a_plain_one_a_point(monkeypatch):
 def test_an_upgrade_that_was_made_again_counts_within_the_first():
     def table(name, replicate):
         configuration = {"replicate": replicate} if replicate else {}
-        run = SimpleNamespace(run=SimpleNamespace(configuration=configuration))
-        return SimpleNamespace(name=name, news=[run])
+        runs = {name: SimpleNamespace(configuration=configuration)}
+        rows = {"new model": SimpleNamespace(records=[name])}
+        return SimpleNamespace(name=name, rows=rows, shelf=SimpleNamespace(runs=runs))
 
     tables = {
         "first": table("bcwi-x-mini-main", 0),
@@ -239,6 +242,27 @@ def test_the_kept_evidence_comes_out_again_and_a_changed_number_is_found(shelf, 
     kept["tables"][NAMES[1]]["differences"][0][6] += 1e-6
     (tmp_path / EVIDENCE).write_text(json.dumps(kept))
     assert verify_evidence(alone, NAMES[1:], tmp_path).word == "differs"
+
+
+def test_evidence_of_some_tables_is_computed_again_and_that_of_the_others_stays(
+    shelf, tmp_path, monkeypatch
+):
+    kept = kept_evidence(ROOT / "results")
+    name, other = NAMES[1], next(one for one in kept["tables"] if one not in NAMES)
+    spoilt = deepcopy(kept)
+    for one in (name, other):
+        spoilt["tables"][one]["content"] = "another"
+    spoilt["places"] = [one for one in spoilt["places"] if name not in one["tables"]]
+    (tmp_path / EVIDENCE).write_text(json.dumps(spoilt))
+    monkeypatch.setattr(module, "Shelf", lambda *_: shelf)
+    write_evidence(tmp_path, names=[name])
+    made = kept_evidence(tmp_path)
+    assert made["tables"][name]["content"] == kept["tables"][name]["content"]
+    assert made["tables"][other]["content"] == "another"
+    assert NAMES in [one["tables"] for one in made["places"]]
+    assert len(made["places"]) == len(kept["places"])
+    with pytest.raises(ValueError, match="'nowhere'"):
+        write_evidence(tmp_path, names=["nowhere"])
 
 
 def test_words_that_nothing_computes_cannot_be_edited_unseen(shelf, tmp_path):
