@@ -37,16 +37,21 @@ def claims():
     """How the four papers came out, and their headlines: what they print, what was measured."""
     from compatkit.experiments.judging.claim_verdicts import judged_claims
     from compatkit.experiments.judging.result_pages import PAPERS, conclusion, headlines
+    from compatkit.experiments.reporting.result_tables import kept_tables
 
-    found = judged_claims(ROOT / "results")
-    said = " ".join(f"*{one.title}.* {conclusion(one, found)[0]}" for one in PAPERS[:4])
+    found, tables = judged_claims(ROOT / "results"), kept_tables(ROOT / "results")
+    said = "\n".join(
+        f"- *{one.title}.* {' '.join(conclusion(one, found, tables)[:2])}" for one in PAPERS[:4]
+    )
     pages, rows = {paper.title: f"results/{paper.page}" for paper in PAPERS}, []
     for one in headlines(ROOT / "results"):
         continued = one.claim.sentence.startswith("…")
         title = "" if continued else f"[{one.claim.paper}]({pages[one.claim.paper]}): "
         told = title + one.claim.words
-        rows.append([told, one.printed, one.measured, str(one.seeds), one.verdicts])
-    header = ["claim", "in the paper", "here, where it is clearest", "seeds", "verdicts"]
+        here = f"{one.measured} on {one.place}".removeprefix(" on ")
+        rows.append([told, one.printed or "–", here, one.difference, str(one.seeds), one.verdicts])
+    header = ["claim", "in the paper", "here, where it is clearest", "what decides there"]
+    header += ["seeds", "verdicts"]
     return f"{said}\n\n{table(header, rows)}"
 
 

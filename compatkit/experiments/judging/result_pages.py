@@ -316,6 +316,7 @@ def _tried(paper: Paper, found: JudgedClaims) -> JudgedClaims:
 def conclusion(
     paper: Paper,
     found: JudgedClaims,  # as `judged_claims` gives it
+    tables: Mapping[str, ResultTable],  # kept tables by name
 ) -> list[str]:
     """What was reproduced of a paper, in sentences: with which models and how all its claims came
     out, then its first claims one by one.
@@ -327,10 +328,11 @@ def conclusion(
     ended = [_ENDS[word] for word in _CAME_OUT]
     counts = _series([f"{ends[end]} {end}" for end in ended if ends[end]])
     said = f"Tried here with {paper.models}. Of {len(tried)} claims, {counts}."
-    by_sentence = groupby(tried, lambda pair: pair[0].sentence)
+    claimed = (pair for pair in tried if pair[0] != CONTROL)
+    by_sentence = groupby(claimed, lambda pair: pair[0].sentence)
     return [
         said,
-        *(_headline(name, list(group)) for name, group in islice(by_sentence, _HEADLINES)),
+        *(_headline(name, list(group), tables) for name, group in islice(by_sentence, _HEADLINES)),
     ]
 
 
@@ -360,20 +362,21 @@ def _end(words: set[str]) -> str:
     return next(end for word, end in _ENDS.items() if word in words)
 
 
-def _headline(sentence: str, found: JudgedClaims) -> str:
-    """A sentence of a paper with how it came out for the methods that it is about, and the numbers
-    of the clearest trial.
+def _headline(sentence: str, found: JudgedClaims, tables: Mapping[str, ResultTable]) -> str:
+    """A sentence of a paper with how it came out for the methods that it is about, where these
+    differ, and the numbers of the clearest trial.
     """
     methods: dict[str, list[str]] = {}
     for claim, given in found:
         came_out = _series([f"{_CAME_OUT[word]} {_series(on)}" for word, on in _places(given)])
         methods.setdefault(came_out, []).append(claim.method)
     told = [
-        came_out + f" ({_series(names)})" * bool(names[0]) for came_out, names in methods.items()
+        came_out + f" ({_series(names)})" * (len(methods) > 1)
+        for came_out, names in methods.items()
     ]
-    tested = [one for _, given in found for one in given if one.word != NOT_TESTED]
-    clear = min(tested, key=_p, default=None)
-    numbers = f": {place_of(clear.name)}, {clear.difference or clear.remarks}" if clear else ""
+    tested = [pair for pair in found if {one.word for one in pair[1]} - {NOT_TESTED}]
+    clear = min((_measured(*pair, tables) for pair in tested), key=_p, default=None)
+    numbers = f": {clear.words}" if clear else ""
     return f"“{sentence}” {'; '.join(told)}{numbers}."
 
 
@@ -383,37 +386,38 @@ def _places(given: Sequence[Evidence]) -> list[tuple[str, list[str]]]:
     return [(word, where) for word, where in on if where]
 
 
-def _verdicts_by_place(given: Sequence[Evidence]) -> str:
-    """The same as a cell of a table has it."""
-    return "; ".join(f"{word} on {', '.join(where)}" for word, where in _places(given))
-
-
-def _p(one: Evidence) -> float:
+def _p(one: "Evidence | Headline") -> float:
     """By which the clearest evidence is found."""
     return one.p
 
 
 class Headline(NamedTuple):
-    """A first claim of a paper: what is printed there, and what was measured here."""
+    """A claim of a paper: what is printed there, and what was measured where it is clearest."""
 
     claim: Claim
-    printed: str  # the paper's figures
-    measured: str  # ours, where the verdict is clearest
+    printed: str  # the paper's figures; "" where it prints none
+    measured: str  # ours, "" as well
+    place: str  # task and upgrade
+    difference: str  # that decides, or the reason why none does
+    p: float  # of that
     seeds: int
-    verdicts: str  # on all upgrades
+    verdicts: str  # how many on all upgrades
+
+    @property
+    def words(self) -> str:
+        """The numbers in a sentence."""
+        if not self.measured:
+            return f"{self.place}, {self.difference}"
+        printed = self.printed.partition(" ")[2]
+        return f"{self.measured} on {self.place}, in the paper {printed}"
 
 
 def headlines(
     results: str | Path | None = None,  # the folder results/; the project's by default
 ) -> list[Headline]:
-    """The claims whose figures a paper prints, and the first one of what prints none, where some
-    kept table tests them.
-    """
-    tables, found = kept_tables(results), [pair for pair in judged_claims(results) if pair[1]]
-    printing = {claim.paper for claim, _ in found if claim.printed}
-    told = {claim.paper: claim for claim, _ in reversed(found) if claim.paper not in printing}
-    asked = (pair for pair in found if pair[0].printed or told.get(pair[0].paper) == pair[0])
-    tested = (pair for pair in asked if {one.word for one in pair[1]} != {NOT_TESTED})
+    """The claims whose figures a paper prints, where some kept table tests them."""
+    tables, printed = kept_tables(results), [one for one in judged_claims(results) if one[0].printed]
+    tested = (pair for pair in printed if {one.word for one in pair[1]} - {NOT_TESTED})
     return [_measured(claim, given, tables) for claim, given in tested]
 
 
@@ -421,20 +425,24 @@ def _measured(claim: Claim, given: Sequence[Evidence], tables: Mapping) -> Headl
     """A headline, measured on the table on which its verdict is clearest."""
     clear = min(given, key=_p)
     rows = {row.method: row for row in tables[clear.name].rows}
-    treated, verdicts = claim.rows[0], _verdicts_by_place(given)
-    difference = f"{place_of(clear.name)}: {clear.difference or clear.remarks}"
+    treated, verdicts = claim.rows[0], [(word, len(where)) for word, where in _places(given)]
+    shown = (
+        place_of(clear.name),
+        clear.difference or clear.remarks,
+        clear.p,
+        next((row.seeds for name, row in rows.items() if name.startswith(treated)), 0),
+        ", ".join(f"{number} {word}" for word, number in verdicts),
+    )
     if not claim.printed:
-        seeds = next(row.seeds for name, row in rows.items() if name.startswith(treated))
-        return Headline(claim, "–", difference, seeds, verdicts)
+        return Headline(claim, "", "", *shown)
     against = claim.than[0] if claim.than and claim.than[0] in rows else "new model"
     what = "accuracy" if not claim.than else "nfr"
     seeds = rows[treated].seeds  # of the other row the same ones
     ours = [
         100 * fmean(one[what] for one in rows[name].by_seed[:seeds]) for name in (against, treated)
     ]
-    words = f"{_from_to(what, *ours)} on {difference}"
-    printed = _from_to(what, *_printed(claim, what, against, treated))
-    return Headline(claim, printed, words, seeds, verdicts)
+    printed = _printed(claim, what, against, treated)
+    return Headline(claim, _from_to(what, *printed), _from_to(what, *ours), *shown)
 
 
 def _from_to(what: str, first: float, second: float) -> str:
@@ -462,13 +470,13 @@ def shown_in_terminal(
     pages = {paper.page.removesuffix(".md"): paper for paper in PAPERS}
     if name not in pages:
         raise ValueError(f"results/ has no page {name!r}; it has {', '.join(pages)}")
-    found = judged_claims(results)
-    said = conclusion(pages[name], found) or ["No claim was tried."]
+    found, tables = judged_claims(results), kept_tables(results)
+    said = conclusion(pages[name], found, tables) or ["No claim was tried."]
     lines = [fill(one, 96, subsequent_indent="  ") for one in said]
     tried = [given for claim, given in _tried(pages[name], found) if claim != CONTROL]
     if tried:
         clear = min(tried[0], key=_p).name
-        lines += ["", title_of(clear), *_plain_table(kept_tables(results)[clear])]
+        lines += ["", title_of(clear), *_plain_table(tables[clear])]
     return "\n".join(lines) + "\n"
 
 
@@ -492,7 +500,7 @@ def paper_page(
     claims = claims_table(paper.title, found)
     lines = [f"# {paper.title}: results", ""]
     lines += [f"The paper: <{paper.link}>", ""] if paper.link else []
-    if said := conclusion(paper, found):
+    if said := conclusion(paper, found, tables):
         lines += ["## What was reproduced", "", *(f"- {one}" for one in said), ""]
     lines += ["## The paper's claims, judged here", "", _HOW, "", claims, ""] if claims else []
     shared = _shared(tables.values())

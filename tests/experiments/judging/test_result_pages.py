@@ -11,7 +11,7 @@ import pytest
 from made_studies import edit_records
 
 from compatkit.experiments.judging.claim_verdicts import CLAIM_VERDICTS, Evidence, judged_claims
-from compatkit.experiments.judging.claims import CLAIMS
+from compatkit.experiments.judging.claims import CLAIMS, CONTROL
 from compatkit.experiments.judging.result_pages import (
     CSV_COLUMNS,
     PAPERS,
@@ -197,15 +197,15 @@ def test_runs_by_unknown_code_are_counted(tmp_path):
 
 
 def test_a_page_begins_with_what_was_reproduced():
-    found = judged_claims(ROOT / "results")
+    found, tables = judged_claims(ROOT / "results"), kept_tables(ROOT / "results")
     for paper in PAPERS:
-        said = conclusion(paper, found)
+        said = conclusion(paper, found, tables)
         tried = [claim for claim, given in found if claim.paper == paper.title and given]
         assert paper.models in said[0] and f"Of {len(tried)} claims" in said[0] and len(said) <= 4
-        assert tried[0].sentence in said[1]
+        assert next(one for one in tried if one != CONTROL).sentence in said[1]
         page = (ROOT / "results" / paper.page).read_text(encoding="utf-8")
         assert all(f"- {one}\n" in page for one in said)
-    assert conclusion(PAPERS[0], []) == []
+    assert conclusion(PAPERS[0], [], tables) == []
 
 
 _MODELS = {  # what a run's configuration says of its model → what a page calls it
@@ -234,8 +234,9 @@ def test_headlines_show_what_the_papers_print_beside_what_was_measured():
     assert len(found) <= 12, "README's table"
     for one in found:
         numbers = re.findall(r"\d+\.\d\d", one.printed)
-        assert len(numbers) == 2 * bool(one.claim.printed)
+        assert len(numbers) == 2
         assert one.seeds >= 3 and any(word in one.verdicts for word in CLAIM_VERDICTS)
+        assert one.words.endswith(f"on {one.place}, in the paper {one.printed.split(' ', 1)[1]}")
     focal = next(one for one in found if one.claim.method.startswith("FD-KL"))
     assert focal.printed == "NFR 6.44 → 2.50 %", "table 2a of the paper"
     adapter = next(one for one in found if one.claim.printed[:1] == ("muscle",))
@@ -262,7 +263,10 @@ def test_a_paper_is_shown_in_a_terminal():
     ],
 )
 def test_a_claim_is_counted_once_and_paying_is_no_reproduction(words, end):
-    claim = next(one for one in CLAIMS if one.paper == PAPERS[1].title)
-    given = [Evidence(f"gated_fusion-t{n}-mini-a-1", word, "") for n, word in enumerate(words)]
-    first, headline = conclusion(PAPERS[1], [(claim, given)])
+    about, tables = PAPERS[1], kept_tables(ROOT / "results")
+    claim = next(one for one in CLAIMS if one.paper == about.title and not one.printed)
+    names = ("gated_fusion-sst2-mini-a-1", "gated_fusion-mrpc-mini-a-1")
+    given = [Evidence(name, word, "its reason") for name, word in zip(names, words)]
+    first, headline = conclusion(about, [(claim, given)], tables)
     assert f"Of 1 claims, {end}" in first and claim.sentence in headline
+    assert ("its reason" in headline) == ({*words} != {"not tested"})
