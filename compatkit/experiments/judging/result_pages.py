@@ -416,7 +416,8 @@ def headlines(
     results: str | Path | None = None,  # the folder results/; the project's by default
 ) -> list[Headline]:
     """The claims whose figures a paper prints, where some kept table tests them."""
-    tables, printed = kept_tables(results), [one for one in judged_claims(results) if one[0].printed]
+    tables = kept_tables(results)
+    printed = [pair for pair in judged_claims(results) if pair[0].printed]
     tested = (pair for pair in printed if {one.word for one in pair[1]} - {NOT_TESTED})
     return [_measured(claim, given, tables) for claim, given in tested]
 

@@ -73,6 +73,7 @@ from compatkit.experiments.running.store import (
     checked_predictions,
     kept_places,
     read_records,
+    studies,
 )
 from ...metrics import fix_rate, new_fault_rate, over_seeds
 from ...predictions import Predictions
@@ -732,14 +733,14 @@ def verify(
     if wrong := [name for name in names if name not in kept]:
         raise ValueError(f"results/ has no table {wrong[0]}; it has {', '.join(kept)}")
     groups = _together({name: kept[name] for name in names or kept})
-    studies = [] if names else sorted(path.parent for path in results.glob("*/*.jsonl"))
+    folders = [] if names else studies(results)
     if workers == 1:
         yield from (one for group in groups for one in _verify_group(group, results, data_dir))
-        yield from map(verify_study, studies)
+        yield from map(verify_study, folders)
     else:
         with ProcessPoolExecutor(workers or os.cpu_count(), get_context("spawn")) as pool:
             tasks = [pool.submit(_verify_group, group, results, data_dir) for group in groups]
-            files = [pool.submit(verify_study, folder) for folder in studies]
+            files = [pool.submit(verify_study, folder) for folder in folders]
             for done in as_completed([*tasks, *files]):
                 found = done.result()
                 yield from [found] if isinstance(found, Checked) else found

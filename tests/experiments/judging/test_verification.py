@@ -361,6 +361,21 @@ def test_data_that_are_not_at_hand_leave_a_table_unchecked(tmp_path, monkeypatch
         list(verify(["nothing"], results=tmp_path))
 
 
+def test_a_whole_pass_reads_the_predictions_of_every_study(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    study = tmp_path / "gated-fusion-mrpc"
+    shutil.copytree(ROOT / "results" / study.name, study)
+
+    def word():
+        """The verdict on the study, in a pass over everything."""
+        found = {one.name: one.word for one in verify((), str(tmp_path / "nowhere"), 1, tmp_path)}
+        return found[f"results/{study.name}"]
+
+    assert word() == "same"
+    flipped(study, next(iter(read_records(study))))
+    assert word() == "differs"
+
+
 PRICE = Text("price {price:g}; needs it", {"price": 2.0})
 ONE = Row("it", PRICE, 3, accuracy=(0.8, 0.01), nfr=(0.1, 0.0), new=("a",))
 
